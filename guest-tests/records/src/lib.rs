@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The versioned job and record types that `kvet` and its guests exchange.
+//!
+//! Two virtio-serial ports carry JSON lines, each in one direction. The host
+//! queues one [`Job`] on [`JOB_PORT`] before or after the guest starts; the
+//! guest answers with [`Record`]s on [`RECORDS_PORT`]. A job's records are
+//! `start`, then any number of `observation`, `sample`, `log` and `skip`, then
+//! one `end` that says how many there were. Without a matching `end` there is
+//! no result. `hello` comes once in a guest's life, `heartbeat` at any time
+//! outside a counted window.
+//!
+//! The host treats everything that arrives as untrusted; the limits below are
+//! the ones that it enforces, and a well-behaved guest keeps to them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the job and record types. Host and guest refuse another one.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Name of the virtio-serial port that carries the job, host to guest.
+pub const JOB_PORT: &str = "kvet.job";
+
+/// Name of the virtio-serial port that carries records, guest to host.
+pub const RECORDS_PORT: &str = "kvet.records";
+
+/// Longest line in bytes, line end excluded, in either direction.
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// Most records that one job may produce.
+pub const MAX_RECORDS: u64 = 100_000;
+
+/// Longest name of a test, observation, metric or parameter in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// Parameters of a job or of a sample by name, such as `vlen` = 64.
+pub type Parameters = BTreeMap<String, Value>;
+
+/// What the guest is to do: one test, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// [`PROTOCOL_VERSION`] of the sender.
+    pub protocol: u32,
+    /// Chosen by the host; `start` and `end` repeat it.
+    pub id: String,
+    /// Name of the test.
+    pub test: String,
+    /// The test's parameters; one that the test does not know is an error.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: Parameters,
+    /// How samples are to be obtained; absent for behaviour only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measure: Option<String>,
+    /// Guest time in nanoseconds by which a counted window is shifted.
+    #[serde(default)]
+    pub offset_ns: u64,
+}
+
+/// An exact value: what a test observed, or a parameter.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A yes or no.
+    Bool(bool),
+    /// A count, size or number.
+    Integer(i64),
+    /// A word.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Text(value) => value.fmt(f),
+        }
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(value: u32) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// Which way a metric improves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// A smaller number is an improvement.
+    Lower,
+    /// A larger number is an improvement.
+    Higher,
+}
+
+/// How a job's process came to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Outcome {
+    /// The test ran to its end and stands by its observations.
+    Completed,
+    /// The test cannot run here; a `skip` record says why.
+    Skipped,
+    /// The test says why it failed.
+    Failed {
+        /// One line for people.
+        reason: String,
+    },
+    /// The test's process ended with this exit status and said nothing.
+    Exited {
+        /// Exit status, never 0.
+        status: i32,
+    },
+    /// A signal ended the test's process.
+    Killed {
+        /// Number of the signal.
+        signal: i32,
+    },
+}
+
+/// One line from the guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Record {
+    /// The guest is up and reads its job next. Sent once.
+    Hello {
+        /// [`PROTOCOL_VERSION`] of the guest.
+        protocol: u32,
+        /// Kernel release, as in `uname -r`.
+        release: String,
+        /// Kernel command line, as in /proc/cmdline.
+        command_line: String,
+    },
+    /// The job's test begins.
+    Start {
+        /// [`Job::id`].
+        job: String,
+        /// [`Job::test`].
+        test: String,
+    },
+    /// A behavioural fact that must be the same in every boot of a variant.
+    Observation {
+        /// Dotted name, unit last, such as `kicks.cold`; see [`valid_name`].
+        name: String,
+        /// The fact.
+        value: Value,
+    },
+    /// One measured number.
+    Sample {
+        /// Name of the metric; see [`valid_name`].
+        metric: String,
+        /// Unit of `value`, such as `ns`.
+        unit: String,
+        /// Which way the metric improves.
+        better: Better,
+        /// What distinguishes this sample from others of the metric.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        parameters: Parameters,
+        /// The number; finite.
+        value: f64,
+    },
+    /// A line for people; no verdict rests on it.
+    Log {
+        /// The line.
+        text: String,
+    },
+    /// The test, or a named part of it, cannot run here.
+    Skip {
+        /// One line for people: what is missing.
+        reason: String,
+    },
+    /// The job is done.
+    End {
+        /// [`Job::id`].
+        job: String,
+        /// Number of `observation`, `sample`, `log` and `skip` records since `start`.
+        records: u64,
+        /// How the job's process ended.
+        outcome: Outcome,
+    },
+    /// The guest lives. Never sent inside a counted window.
+    Heartbeat {
+        /// Guest uptime in milliseconds.
+        uptime_ms: u64,
+    },
+}
+
+/// Whether `name` may name a test, observation, metric or parameter.
+///
+/// A name is one or more parts joined by dots, each of ASCII lower-case
+/// letters, digits and underscores, with a letter first in the whole name and
+/// at most [`MAX_NAME_BYTES`] bytes in all. Such a name is safe in a path.
+#[must_use]
+pub fn valid_name(name: &str) -> bool {
+    name.len() <= MAX_NAME_BYTES
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.split('.').all(|part| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        })
+}
+
+/// A parameter that a test takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterInfo {
+    /// Name; see [`valid_name`].
+    pub name: String,
+    /// One line for people, with the unit.
+    pub summary: String,
+    /// Value when the plan gives none.
+    pub default: Value,
+}
+
+/// What a guest binary says of one of its tests (`list` on its command line
+/// prints a JSON array of these).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestInfo {
+    /// Name; see [`valid_name`].
+    pub name: String,
+    /// One line for people.
+    pub summary: String,
+    /// Parameters that the test takes.
+    pub parameters: Vec<ParameterInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_that_could_leave_a_folder_are_refused() {
+        for name in ["", ".", "..", "a/b", "a..b", "a.", ".a", "A", "a b", "a\n", "1a", "é"] {
+            assert!(!valid_name(name), "{name:?}");
+        }
+        assert!(!valid_name(&"a".repeat(MAX_NAME_BYTES + 1)));
+        for name in ["a", "kicks.cold.advised", "flushes.dontneed.vlen_64", "a.1"] {
+            assert!(valid_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_wire_format_is_the_documented_one() {
+        let line = serde_json::to_string(&Record::Observation {
+            name: "kicks.cold".into(),
+            value: 5u32.into(),
+        })
+        .unwrap();
+        assert_eq!(line, r#"{"record":"observation","name":"kicks.cold","value":5}"#);
+        let end = Record::End {
+            job: "j".into(),
+            records: 3,
+            outcome: Outcome::Killed { signal: 11 },
+        };
+        assert_eq!(
+            serde_json::to_string(&end).unwrap(),
+            r#"{"record":"end","job":"j","records":3,"outcome":{"killed":{"signal":11}}}"#
+        );
+    }
+
+    #[test]
+    fn unknown_kinds_and_fields_are_errors() {
+        for line in [
+            r#"{"record":"verdict"}"#,
+            r#"{"record":"heartbeat","uptime_ms":1,"extra":2}"#,
+            r#"{"record":"heartbeat"}"#,
+            r#"{"record":"observation","name":"a","value":1.5}"#,
+        ] {
+            assert!(serde_json::from_str::<Record>(line).is_err(), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn observations_survive_the_wire(name in "[a-z][a-z0-9_]{0,9}", number in any::<i64>(), text in any::<String>()) {
+            for value in [Value::Integer(number), Value::Text(text)] {
+                let record = Record::Observation { name: name.clone(), value };
+                let line = serde_json::to_string(&record).unwrap();
+                prop_assert!(!line.contains('\n'));
+                prop_assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record);
+            }
+        }
+    }
+}
