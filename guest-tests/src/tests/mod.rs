@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests, one file each, and the list of them.
+
+pub mod selftest;
+
+use kvet_records::{ParameterInfo, TestInfo};
+
+use crate::harness::Test;
+
+/// Every test, in the order in which `list` prints them.
+pub fn all() -> impl Iterator<Item = &'static Test> {
+    selftest::TESTS.iter()
+}
+
+/// The test of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Test> {
+    all().find(|test| test.name == name)
+}
+
+/// All tests as a JSON array of [`TestInfo`].
+#[must_use]
+pub fn list() -> String {
+    let infos: Vec<TestInfo> = all()
+        .map(|test| TestInfo {
+            name: test.name.to_owned(),
+            summary: test.summary.to_owned(),
+            parameters: test
+                .parameters
+                .iter()
+                .map(|parameter| ParameterInfo {
+                    name: parameter.name.to_owned(),
+                    summary: parameter.summary.to_owned(),
+                    default: parameter.default.to_value(),
+                })
+                .collect(),
+        })
+        .collect();
+    serde_json::to_string(&infos).expect("strings, numbers and booleans always serialise")
+}
+
+#[cfg(test)]
+mod checks {
+    use std::collections::BTreeSet;
+
+    use kvet_records::valid_name;
+
+    use super::*;
+
+    #[test]
+    fn every_name_is_valid_and_used_once() {
+        let mut names = BTreeSet::new();
+        for test in all() {
+            assert!(valid_name(test.name), "{}", test.name);
+            assert!(names.insert(test.name), "{} twice", test.name);
+            assert!(
+                !test.summary.is_empty() && !test.summary.contains('\n'),
+                "{}",
+                test.name
+            );
+            let mut parameters = BTreeSet::new();
+            for parameter in test.parameters {
+                assert!(
+                    valid_name(parameter.name),
+                    "{}: {}",
+                    test.name,
+                    parameter.name
+                );
+                assert!(
+                    parameters.insert(parameter.name),
+                    "{}: {}",
+                    test.name,
+                    parameter.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_list_is_what_the_host_reads() {
+        let infos: Vec<TestInfo> = serde_json::from_str(&list()).unwrap();
+        assert_eq!(infos.len(), all().count());
+        assert!(infos.iter().any(|info| info.name == "selftest_pass"));
+        assert!(find("selftest_pass").is_some());
+        assert!(find("no_such_test").is_none());
+    }
+}
