@@ -28,10 +28,12 @@
 //! Every wait has a deadline: a test that cannot go on fails with a reason.
 
 mod context;
+pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
 mod result;
 pub mod task;
+pub mod thp;
 mod tunable;
 mod wait;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tests, one file each, and the list of them.
 
+pub mod khugepaged_cold;
 pub mod selftest;
 
 use kvet_records::{ParameterInfo, TestInfo};
@@ -9,7 +10,7 @@ use crate::harness::Test;
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    selftest::TESTS.iter()
+    [&khugepaged_cold::TEST].into_iter().chain(selftest::TESTS)
 }
 
 /// The test of that name.
@@ -80,8 +81,8 @@ mod checks {
     fn the_list_is_what_the_host_reads() {
         let infos: Vec<TestInfo> = serde_json::from_str(&list()).unwrap();
         assert_eq!(infos.len(), all().count());
-        assert!(infos.iter().any(|info| info.name == "selftest_pass"));
-        assert!(find("selftest_pass").is_some());
+        assert!(infos.iter().any(|info| info.name == "khugepaged_cold"));
+        assert!(find("khugepaged_cold").is_some());
         assert!(find("no_such_test").is_none());
     }
 }
