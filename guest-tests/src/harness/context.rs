@@ -2,18 +2,12 @@
 //! A test's side of a job: its parameters and what it reports.
 
 use std::any::Any;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
 
-use kvet_records::{Better, Job, MAX_LINE_BYTES, Outcome, Parameters, Record, Value, valid_name};
+use kvet_records::{Better, MAX_LINE_BYTES, Outcome, Parameters, Record, Value, valid_name};
 
-use super::{Parameter, Stop, TestResult, Why};
-
-/// Argument that makes the guest binary run one job, which is the next argument.
-pub const TEST_ARGUMENT: &str = "test";
+use super::{Stop, TestResult, Why};
 
 /// Longest reason of a skip or failure in bytes; the rest is cut off.
 const MAX_REASON_BYTES: usize = 4096;
@@ -150,7 +144,11 @@ impl Context {
     }
 
     /// Runs `run`, then reports how it ended.
-    fn finish(mut self, job: &str, run: impl FnOnce(&mut Self) -> TestResult) -> TestResult {
+    pub(super) fn finish(
+        mut self,
+        job: &str,
+        run: impl FnOnce(&mut Self) -> TestResult,
+    ) -> TestResult {
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut self)))
             .unwrap_or_else(|panic| Err(Stop::fail(format!("panicked: {}", message(&*panic)))));
         let outcome = match result {
@@ -198,73 +196,16 @@ fn one_line(reason: &str) -> String {
     line
 }
 
-/// The job's parameters over the test's defaults.
-fn merge(known: &[Parameter], given: &Parameters) -> TestResult<Parameters> {
-    let mut merged: Parameters = known
-        .iter()
-        .map(|parameter| (parameter.name.to_owned(), parameter.default.to_value()))
-        .collect();
-    for (name, value) in given {
-        let default = merged
-            .get_mut(name)
-            .why(format_args!("no parameter {name:?}"))?;
-        if std::mem::discriminant(default) != std::mem::discriminant(value) {
-            return Err(Stop::fail(format!(
-                "parameter {name} is {value}, which is not of the kind of {default}"
-            )));
-        }
-        *default = value.clone();
-    }
-    Ok(merged)
-}
-
-/// Runs the test that `job`, in JSON, names. Records go to what was standard
-/// output; what the test prints goes to standard error, the console.
-#[must_use]
-pub fn run_job(job: &str) -> ExitCode {
-    match records_file()
-        .why("set up the record pipe")
-        .and_then(|out| run(job, Box::new(out)))
-    {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Stop::Skip(why) | Stop::Fail(why)) => {
-            eprintln!("kvet-guest: {why}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(job: &str, out: Box<dyn Write>) -> TestResult {
-    let job: Job = serde_json::from_str(job).why("read the job")?;
-    let Some(test) = crate::tests::find(&job.test) else {
-        return Context::new(Parameters::new(), out).finish(&job.id, |_| {
-            Err(Stop::fail(format!("no test {:?}", job.test)))
-        });
-    };
-    match merge(test.parameters, &job.parameters) {
-        Ok(parameters) => Context::new(parameters, out).finish(&job.id, test.run),
-        Err(stop) => Context::new(Parameters::new(), out).finish(&job.id, |_| Err(stop)),
-    }
-}
-
-/// Takes standard output for the records alone and lets what is printed go to
-/// standard error. The copy is closed on exec, so no child writes records.
-fn records_file() -> io::Result<File> {
-    let out = io::stdout().as_fd().try_clone_to_owned()?;
-    rustix::stdio::dup2_stdout(io::stderr())?;
-    Ok(File::from(out))
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::cell::RefCell;
+    use std::io;
     use std::rc::Rc;
 
-    use super::super::Default;
     use super::*;
 
     #[derive(Clone, Default)]
-    struct Shared(Rc<RefCell<Vec<u8>>>);
+    pub struct Shared(Rc<RefCell<Vec<u8>>>);
 
     impl Write for Shared {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -276,7 +217,7 @@ mod tests {
     }
 
     impl Shared {
-        fn records(&self) -> Vec<Record> {
+        pub fn records(&self) -> Vec<Record> {
             let bytes = self.0.borrow();
             let text = std::str::from_utf8(&bytes).unwrap();
             text.lines()
@@ -354,63 +295,6 @@ mod tests {
                 }]
             ));
         }
-    }
-
-    const KNOWN: &[Parameter] = &[
-        Parameter {
-            name: "count",
-            summary: "how many",
-            default: Default::Integer(4),
-        },
-        Parameter {
-            name: "mode",
-            summary: "how",
-            default: Default::Text("fast"),
-        },
-    ];
-
-    #[test]
-    fn a_job_overrides_defaults_of_the_same_kind() {
-        let given = Parameters::from([("count".to_owned(), Value::Integer(7))]);
-        let context = Context::new(merge(KNOWN, &given).unwrap(), Box::new(io::sink()));
-        assert_eq!(context.integer::<u8>("count"), Ok(7));
-        assert!(context.integer::<u8>("mode").is_err());
-        assert!(context.integer::<u8>("other").is_err());
-    }
-
-    #[test]
-    fn unknown_parameters_and_other_kinds_are_refused() {
-        for (name, value) in [("colour", Value::Integer(1)), ("count", Value::Bool(true))] {
-            let given = Parameters::from([(name.to_owned(), value)]);
-            let stop = merge(KNOWN, &given).unwrap_err();
-            assert!(matches!(stop, Stop::Fail(why) if why.contains(name)));
-        }
-    }
-
-    #[test]
-    fn a_parameter_out_of_range_is_named() {
-        let given = Parameters::from([("count".to_owned(), Value::Integer(-1))]);
-        let context = Context::new(merge(KNOWN, &given).unwrap(), Box::new(io::sink()));
-        assert_eq!(
-            context.integer::<usize>("count"),
-            Err(Stop::fail("parameter count cannot be -1"))
-        );
-    }
-
-    #[test]
-    fn an_unknown_test_is_a_failure_and_a_broken_job_an_error() {
-        let out = Shared::default();
-        let job = r#"{"protocol":1,"id":"j","test":"no_such_test"}"#;
-        run(job, Box::new(out.clone())).unwrap();
-        assert!(matches!(
-            out.records()[..],
-            [Record::End {
-                records: 0,
-                outcome: Outcome::Failed { .. },
-                ..
-            }]
-        ));
-        assert!(run("{", Box::new(io::sink())).is_err());
     }
 
     #[test]

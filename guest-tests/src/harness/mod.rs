@@ -32,15 +32,17 @@ pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
 mod result;
+mod run;
 pub mod task;
 pub mod thp;
 mod tunable;
 mod wait;
 
-pub use context::{Context, TEST_ARGUMENT, run_job};
+pub use context::Context;
 pub use mapping::{Advice, Mapping};
 pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};
+pub use run::{TEST_ARGUMENT, run_job};
 pub use task::{TASK_ARGUMENT, Task};
 pub use tunable::Tunables;
 pub use wait::wait_until;

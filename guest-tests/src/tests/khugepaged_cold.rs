@@ -62,7 +62,9 @@ struct Round {
 
 fn run(context: &mut Context) -> TestResult {
     let pmds: u32 = context.integer("pmds")?;
-    context.require((1..=64).contains(&pmds), "pmds must be 1 to 64")?;
+    if !(1..=64).contains(&pmds) {
+        return Err(Stop::fail(format!("parameter pmds is {pmds}, not 1 to 64")));
+    }
     let huge_page = thp::huge_page_size()?;
     let size = huge_page * pmds as usize;
     // Small and huge pages of three tasks at once, and as much again to spare.
