@@ -8,9 +8,6 @@ use std::process::ExitCode;
 use kvet_guest_tests::{harness, init, tests};
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 {
-        init::main();
-    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["list"] => {
@@ -19,6 +16,8 @@ fn main() -> ExitCode {
         }
         [harness::TEST_ARGUMENT, job] => harness::run_job(job),
         [harness::TASK_ARGUMENT] => harness::task::serve(),
+        // Last, so that `list` is harmless as process 1 of a container, too.
+        _ if std::process::id() == 1 => init::main(),
         _ => {
             eprintln!("usage: kvet-guest list (or run it as the init of a guest)");
             ExitCode::from(2)
