@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line.
+
+use std::cell::OnceCell;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tokio_util::sync::CancellationToken;
+
+use crate::compare::snapshot;
+use crate::fault::{ExitCode, Fault};
+use crate::guest;
+use crate::host::doctor;
+use crate::kernel::build::Builder;
+use crate::plan::manifest::VariantName;
+use crate::plan::resolve::{find_plan, resolve};
+use crate::plan::{Plan, Tests};
+use crate::report::{json, progress, terminal};
+use crate::run::event::Events;
+use crate::run::folder::{RunFolder, read_result};
+use crate::run::host::{Booter, environment, find_qemu};
+use crate::run::pipeline::{self, Selection};
+use crate::store::Store;
+use crate::vm::accel::Choice;
+
+/// Vets a Linux kernel patch series in virtual machines.
+#[derive(Debug, Parser)]
+#[command(name = "kvet", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Global {
+    /// No progress, only the report.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// More progress.
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Colours in reports.
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    color: Color,
+    /// Parallel jobs of a kernel build; one for each CPU by default.
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Folder for sources, trees and images [default: ~/.cache/kvet].
+    #[arg(long, global = true, value_name = "DIR", env = "KVET_CACHE_DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Folder for the runs' results.
+    #[arg(long, global = true, value_name = "DIR", default_value = "kvet-runs", env = "KVET_RUNS_DIR")]
+    runs_dir: PathBuf,
+    /// What executes the guests.
+    #[arg(long, global = true, value_enum, default_value_t = Choice::Auto)]
+    accel: Choice,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// What this host can do, what is missing, and the command that installs it.
+    Doctor,
+    /// Build every variant of a plan, boot nothing.
+    Build {
+        /// A plan's path, or its name in configs/plans/.
+        plan: PathBuf,
+        /// Only this variant (may be repeated).
+        #[arg(long, value_name = "V", value_parser = variant)]
+        variant: Vec<VariantName>,
+    },
+    /// Run a plan: build, boot, test and compare.
+    Run {
+        /// A plan's path, or its name in configs/plans/.
+        plan: PathBuf,
+        /// Only this test.
+        #[arg(short, long, value_name = "TEST")]
+        test: Option<String>,
+        /// Only this variant (may be repeated).
+        #[arg(long, value_name = "V", value_parser = variant)]
+        variant: Vec<VariantName>,
+        /// Print the resolved plan and stop.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Show pending behaviour snapshots.
+    Review {
+        /// Only this plan's.
+        plan: Option<PathBuf>,
+    },
+    /// Accept pending behaviour snapshots.
+    Accept {
+        /// Only this plan's.
+        plan: Option<PathBuf>,
+    },
+    /// Throw pending behaviour snapshots away.
+    Reject {
+        /// Only this plan's.
+        plan: Option<PathBuf>,
+    },
+    /// Print the report of a run again.
+    Report {
+        /// The run's folder.
+        run: PathBuf,
+        /// The report's form.
+        #[arg(long, value_enum, default_value_t = Format::Terminal)]
+        format: Format,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Terminal,
+    Json,
+}
+
+fn variant(text: &str) -> Result<VariantName, String> {
+    match text {
+        "base" => Ok(VariantName::Base),
+        "patched" => Ok(VariantName::Patched),
+        _ => Err("a variant is base or patched".to_owned()),
+    }
+}
+
+/// Runs the command line of this process.
+pub async fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
+        }
+    };
+    match cli.run().await {
+        Ok(code) => code,
+        Err(faults) => {
+            let color = cli.global.color(&std::io::stderr());
+            for fault in &faults {
+                let text = fault.to_string();
+                let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+                let first = if color { format!("\u{1b}[31m{first}\u{1b}[0m") } else { first.to_owned() };
+                eprintln!("kvet: {first}");
+                if !rest.is_empty() {
+                    eprintln!("{rest}");
+                }
+            }
+            ExitCode::worst(faults.iter().map(Fault::exit_code))
+        }
+    }
+}
+
+impl Global {
+    fn color(&self, stream: &impl IsTerminal) -> bool {
+        match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => stream.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.jobs.map_or_else(cpus, usize::from)
+    }
+
+    fn store(&self) -> Result<Store, Fault> {
+        let folder = match &self.cache_dir {
+            Some(folder) => folder.clone(),
+            None => default_cache()?,
+        };
+        Store::open(&folder)
+    }
+}
+
+/// `$XDG_CACHE_HOME/kvet`, or `~/.cache/kvet`.
+fn default_cache() -> Result<PathBuf, Fault> {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder("XDG_CACHE_HOME")
+        .or_else(|| folder("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("kvet"))
+        .ok_or_else(|| Fault::plan("neither HOME nor XDG_CACHE_HOME is set").help("name a folder with --cache-dir"))
+}
+
+impl Cli {
+    async fn run(&self) -> Result<ExitCode, Vec<Fault>> {
+        match &self.command {
+            Command::Doctor => Ok(self.doctor()),
+            Command::Build { plan, variant } => {
+                let selection =
+                    Selection { build_only: true, variants: variant.clone(), ..Selection::default() };
+                self.run_plan(plan, &selection, false).await
+            }
+            Command::Run { plan, test, variant, dry_run } => {
+                let selection =
+                    Selection { test: test.clone(), variants: variant.clone(), build_only: false };
+                self.run_plan(plan, &selection, *dry_run).await
+            }
+            Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
+                print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
+                Ok(())
+            }),
+            Command::Accept { plan } => self.snapshots(plan.as_deref(), |pending| {
+                let accepted = snapshot::accept(pending)?;
+                print(&format!("accepted {}\n", accepted.display()));
+                Ok(())
+            }),
+            Command::Reject { plan } => self.snapshots(plan.as_deref(), |pending| {
+                snapshot::reject(pending)?;
+                print(&format!("rejected {}\n", pending.display()));
+                Ok(())
+            }),
+            Command::Report { run, format } => {
+                let result = read_result(run).map_err(|fault| vec![fault])?;
+                match format {
+                    Format::Terminal => print(&terminal::render(&result, self.global.color(&std::io::stdout()))),
+                    Format::Json => print(&String::from_utf8_lossy(&json::pretty(&result))),
+                }
+                Ok(result.exit_code)
+            }
+        }
+    }
+
+    fn doctor(&self) -> ExitCode {
+        let findings = doctor::examine();
+        print(&doctor::render(&findings));
+        let missing = findings.iter().any(|finding| finding.found.is_none());
+        if missing { ExitCode::Infra } else { ExitCode::Acceptable }
+    }
+
+    async fn run_plan(&self, plan: &Path, selection: &Selection, dry_run: bool) -> Result<ExitCode, Vec<Fault>> {
+        let tests = guest::tests();
+        let plan = read_plan(plan, &tests)?;
+        check_selection(&plan, selection).map_err(|fault| vec![fault])?;
+        if dry_run {
+            print(&String::from_utf8_lossy(&json::pretty(&plan)));
+            return Ok(ExitCode::Acceptable);
+        }
+        self.run_resolved(&plan, selection).await.map_err(|fault| vec![fault])
+    }
+
+    async fn run_resolved(&self, plan: &Plan, selection: &Selection) -> Result<ExitCode, Fault> {
+        // Before anything is built: what is missing at the end is missing now.
+        let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
+        let store = self.global.store()?;
+        let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
+        let events = Events::default();
+        folder.record_events(&events)?;
+        if !self.global.quiet {
+            progress::subscribe(&events, self.global.verbose);
+        }
+        let stop = stop_on_signals()?;
+        let builder = Builder {
+            store: store.clone(),
+            events: events.clone(),
+            stop: stop.clone(),
+            jobs: self.global.jobs(),
+        };
+        let environment = environment(qemu.as_deref()).await;
+        let booter = Booter {
+            store,
+            events: events.clone(),
+            stop,
+            choice: self.global.accel,
+            qemu: qemu.unwrap_or_default(),
+            probe_folder: folder.path().join("probe"),
+            chosen: OnceCell::new(),
+            initramfs: OnceCell::new(),
+        };
+        let result =
+            pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
+        drop((builder, booter));
+        // Ends the live line before the report is printed.
+        events.close();
+        print(&terminal::render(&result, self.global.color(&std::io::stdout())));
+        if !self.global.quiet {
+            print(&format!("results: {}\n", folder.path().display()));
+        }
+        Ok(result.exit_code)
+    }
+
+    fn snapshots(
+        &self,
+        plan: Option<&Path>,
+        each: impl Fn(&Path) -> Result<(), Fault>,
+    ) -> Result<ExitCode, Vec<Fault>> {
+        let folder = match plan {
+            Some(plan) => {
+                let file = find_plan(plan).map_err(|fault| vec![fault])?;
+                let plan = resolve(&file, &guest::tests())?;
+                plan.root.join("snapshots").join(&plan.name)
+            }
+            None => PathBuf::from("snapshots"),
+        };
+        let pending = snapshot::pending(&folder);
+        if pending.is_empty() {
+            print(&format!("no pending snapshots in {}\n", folder.display()));
+        }
+        for file in pending {
+            each(&file).map_err(|fault| vec![fault])?;
+        }
+        Ok(ExitCode::Acceptable)
+    }
+}
+
+fn read_plan(plan: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
+    let file = find_plan(plan).map_err(|fault| vec![fault])?;
+    resolve(&file, tests)
+}
+
+fn check_selection(plan: &Plan, selection: &Selection) -> Result<(), Fault> {
+    let Some(test) = &selection.test else { return Ok(()) };
+    let mut names: Vec<&str> =
+        plan.cells.iter().flat_map(|cell| &cell.tests).map(|test| test.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.contains(&test.as_str()) {
+        return Ok(());
+    }
+    Err(Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
+        .help(format!("its tests are: {}", names.join(", "))))
+}
+
+/// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends
+/// kvet at once, and its children with it.
+fn stop_on_signals() -> Result<CancellationToken, Fault> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| signal(kind).map_err(|error| Fault::io("listen for signals", &error));
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut hangup = listen(SignalKind::hangup())?;
+    let stop = CancellationToken::new();
+    let token = stop.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            if token.is_cancelled() {
+                std::process::exit(i32::from(u8::from(ExitCode::Interrupted)));
+            }
+            token.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+/// Writes to standard output; a reader that has gone away is no error of ours.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What kvet asks of the host: programs, processes, and whether they are there.
+
+pub mod doctor;
+pub mod lines;
+pub mod process;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs the kernel's `make` and reads what it prints: steps, and the first error.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use regex::Regex;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use crate::fault::Fault;
+use crate::host::lines::LineSplitter;
+use crate::host::process::{Group, command};
+
+/// Longest line of the log; a compiler's own lines are far shorter.
+const MAX_LINE_BYTES: usize = 16 * 1024;
+/// Most of the log that is kept. A full build with every warning on stays under
+/// a tenth of it; beyond, a series is flooding the disk.
+const MAX_LOG_BYTES: u64 = 256 * 1024 * 1024;
+/// Most lines of the first error that are shown.
+const MAX_ERROR_LINES: usize = 8;
+/// How long `make` may take to delete half-written targets after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// `make` in a kernel tree with everything fixed that could make two builds of
+/// one tree differ.
+pub fn make(tree: &Path) -> Command {
+    let mut make = command("make");
+    make.current_dir(tree);
+    // kernel/gen_kheaders.sh, scripts/mkcompile_h and init/version.c use these.
+    make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026");
+    make.env("KBUILD_BUILD_USER", "kvet").env("KBUILD_BUILD_HOST", "kvet");
+    make.env("KBUILD_BUILD_VERSION", "1").env("SOURCE_DATE_EPOCH", "1767225600");
+    // Without LOCALVERSION, scripts/setlocalversion adds "+" in a git tree.
+    make.args(["--no-print-directory", "LOCALVERSION=", "ARCH=x86_64"]);
+    make
+}
+
+/// What a run of `make` came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It succeeded.
+    Done {
+        /// Steps that it printed.
+        steps: u32,
+    },
+    /// It failed; the lines of the first error.
+    Failed {
+        /// The first error, at most a few lines.
+        error: Vec<String>,
+        /// The log says that the disk is full.
+        disk_full: bool,
+    },
+    /// It was stopped.
+    Interrupted,
+}
+
+/// Runs a `make` command, both output streams into `log`, and calls `progress`
+/// with the number of steps so far.
+///
+/// # Errors
+/// An `infra` fault when it cannot be started or the log cannot be written.
+pub async fn run(
+    command: &mut Command,
+    log: &mut impl Write,
+    stop: &CancellationToken,
+    mut progress: impl FnMut(u32),
+) -> Result<Made, Fault> {
+    let failed = |error: std::io::Error| Fault::io("run make", &error);
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    let mut reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
+    let mut group = Group::spawn(command).map_err(failed)?;
+    // The command still holds our ends for writing; without this the pipe never ends.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut splitter = LineSplitter::new(MAX_LINE_BYTES);
+    let mut reading = Reading::default();
+    let mut written = 0u64;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = tokio::select! {
+            count = reader.read(&mut buffer) => count.map_err(failed)?,
+            () = stop.cancelled() => {
+                group.terminate(GRACE).await;
+                return Ok(Made::Interrupted);
+            }
+        };
+        if count == 0 {
+            break;
+        }
+        if written < MAX_LOG_BYTES {
+            let write = |error: std::io::Error| Fault::io("write the build log", &error);
+            log.write_all(&buffer[..count]).map_err(write)?;
+            written += count as u64;
+        }
+        let before = reading.steps;
+        splitter.push(&buffer[..count], |line| reading.line(&String::from_utf8_lossy(&line.bytes)));
+        if reading.steps != before {
+            progress(reading.steps);
+        }
+    }
+    let status = tokio::select! {
+        status = group.wait() => status.map_err(failed)?,
+        () = stop.cancelled() => {
+            group.terminate(GRACE).await;
+            return Ok(Made::Interrupted);
+        }
+    };
+    Ok(if status.success() {
+        Made::Done { steps: reading.steps }
+    } else {
+        Made::Failed { error: reading.error, disk_full: reading.disk_full }
+    })
+}
+
+/// Number of steps that `make` would do, by its own dry run; `None` when that
+/// fails, which is no reason not to build.
+pub async fn count_steps(command: &mut Command, stop: &CancellationToken) -> Option<u32> {
+    let run = crate::host::process::capture(command.arg("--dry-run"), b"");
+    let output = stop.run_until_cancelled(run).await?.ok()?;
+    // In a dry run a step is the command that would print its short line.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let count = text.lines().filter(|line| DRY_STEP.is_match(line)).count();
+    u32::try_from(count).ok().filter(|&count| count > 0)
+}
+
+/// `  CC      mm/madvise.o`: kbuild's short line for a step (scripts/Kbuild.include, `quiet_cmd`).
+static STEP: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^  [A-Z][A-Z0-9_]*(?: \[M\])? +\S").expect("a constant pattern"));
+static DRY_STEP: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"echo '  [A-Z][A-Z0-9_]*(?: \[M\])? +\S").expect("a constant pattern"));
+/// gcc, clang, the assembler, the linker, kconfig, modpost and objtool.
+static ERROR: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)(?:^|[: ])(?:fatal )?error:|: undefined reference to |\bld: |No space left on device|^(?:scripts/\S+|/\S+): \d+: ")
+        .expect("a constant pattern")
+});
+static MAKE_ERROR: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^make(?:\[\d+\])?: \*\*\* ").expect("a constant pattern"));
+
+#[derive(Default)]
+struct Reading {
+    steps: u32,
+    error: Vec<String>,
+    /// `make`'s own words, shown when nothing else said why.
+    disk_full: bool,
+    ended: bool,
+    previous: String,
+}
+
+impl Reading {
+    fn line(&mut self, line: &str) {
+        self.disk_full |= line.contains("No space left on device");
+        let step = STEP.is_match(line);
+        if step {
+            self.steps += 1;
+        }
+        let make_error = MAKE_ERROR.is_match(line);
+        if self.error.is_empty() {
+            if ERROR.is_match(line) || make_error {
+                // gcc names the function in a line of its own before the error.
+                if self.previous.contains(": In function ") {
+                    self.error.push(self.previous.clone());
+                }
+                self.error.push(line.to_owned());
+                self.ended = make_error;
+            }
+        } else if step || make_error || self.error.len() >= MAX_ERROR_LINES {
+            self.ended = true;
+        } else if !self.ended {
+            self.error.push(line.to_owned());
+        }
+        line.clone_into(&mut self.previous);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Reading {
+        let mut reading = Reading::default();
+        text.lines().for_each(|line| reading.line(line));
+        reading
+    }
+
+    #[test]
+    fn the_first_error_comes_with_its_function_and_its_excerpt() {
+        let reading = read(
+            "  CC      mm/a.o\n  CC      mm/b.o\nmm/b.c: In function 'f':\nmm/b.c:3:5: error: 'x' undeclared\n    3 | x;\n      | ^\nmake[3]: *** [scripts/Makefile.build:1: mm/b.o] Error 1\n  CC      mm/c.o\nmm/d.c:1:1: error: later\n",
+        );
+        assert_eq!(reading.steps, 3);
+        assert_eq!(
+            reading.error,
+            ["mm/b.c: In function 'f':", "mm/b.c:3:5: error: 'x' undeclared", "    3 | x;", "      | ^"]
+        );
+    }
+
+    #[test]
+    fn an_error_of_make_itself_is_shown_when_there_is_no_other() {
+        let reading = read("make[1]: *** No rule to make target 'mm/x.o', needed by 'mm/'.  Stop.\n");
+        assert_eq!(reading.error.len(), 1);
+        assert!(!reading.disk_full);
+        assert!(read("cc1: fatal error: a.o: No space left on device\n").disk_full);
+    }
+
+    #[test]
+    fn a_linkers_error_is_an_error() {
+        let reading = read("  LD      .tmp_vmlinux1\nld: mm/madvise.o: in function `f':\nmadvise.c:(.text+0x1): undefined reference to `g'\n");
+        assert_eq!(reading.error.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_failing_command_is_read_to_its_end() {
+        let mut log = Vec::new();
+        let mut command = command("sh");
+        command.args(["-c", "echo '  CC      a.o'; echo 'a.c:1:1: error: no' >&2; exit 2"]);
+        let stop = CancellationToken::new();
+        let made = run(&mut command, &mut log, &stop, |_| {}).await.unwrap();
+        assert_eq!(
+            made,
+            Made::Failed { error: vec!["a.c:1:1: error: no".into()], disk_full: false }
+        );
+        assert_eq!(log.len(), "  CC      a.o\na.c:1:1: error: no\n".len());
+    }
+
+    #[tokio::test]
+    async fn a_stopped_command_ends_at_once() {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let mut command = command("sleep");
+        command.arg("1000");
+        let made = run(&mut command, &mut Vec::new(), &stop, |_| {}).await.unwrap();
+        assert_eq!(made, Made::Interrupted);
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kernels: where a tree comes from, what is applied to it, how it is
+//! configured and built.
+
+pub mod build;
+pub mod git;
+pub mod kconfig;
+pub mod make;
+pub mod series;
+pub mod source;

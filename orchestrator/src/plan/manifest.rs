@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The YAML types of plans, series and kernels, as users write them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use kvet_records::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// `schema:` of a plan.
+pub const PLAN_SCHEMA: &str = "kvet/plan/1";
+/// `schema:` of a `series.yaml`.
+pub const SERIES_SCHEMA: &str = "kvet/series/1";
+/// `schema:` of a file in `kernels/`.
+pub const KERNEL_SCHEMA: &str = "kvet/kernel/1";
+
+/// A plan: series x kernels x configs x guests x tests.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// [`PLAN_SCHEMA`].
+    pub schema: String,
+    /// Names in `patches/`, or paths of folders.
+    pub series: Vec<String>,
+    /// Which variants to build and boot; both when absent.
+    #[serde(default)]
+    pub variants: Option<Vec<VariantName>>,
+    /// Names in `kernels/`.
+    pub kernels: Vec<String>,
+    /// Kernel configs by name.
+    pub configs: BTreeMap<String, ConfigEntry>,
+    /// Guests by name.
+    pub guests: BTreeMap<String, GuestEntry>,
+    /// What runs in the guests.
+    pub tests: Vec<TestEntry>,
+    /// How long each phase of a boot may take.
+    #[serde(default)]
+    pub deadlines: DeadlineEntry,
+    /// What to do about splats.
+    #[serde(default)]
+    pub splats: SplatEntry,
+    /// Exit 0 although base and patched are the same image.
+    #[serde(default)]
+    pub allow_identical: bool,
+}
+
+/// A variant that a plan may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VariantName {
+    /// The kernel without the series.
+    Base,
+    /// The kernel with the series.
+    Patched,
+}
+
+impl std::fmt::Display for VariantName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Base => "base",
+            Self::Patched => "patched",
+        })
+    }
+}
+
+/// One kernel config of a plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConfigEntry {
+    /// The make target that the fragments are merged on.
+    pub base: ConfigBase,
+    /// Names in `configs/kconfig/`, or paths; later ones win.
+    #[serde(default)]
+    pub fragments: Vec<String>,
+    /// The compiler.
+    #[serde(default)]
+    pub compiler: Compiler,
+}
+
+/// What fragments are merged on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigBase {
+    /// `make tinyconfig`.
+    Tinyconfig,
+    /// `make defconfig`.
+    Defconfig,
+}
+
+impl ConfigBase {
+    /// The make target.
+    #[must_use]
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::Tinyconfig => "tinyconfig",
+            Self::Defconfig => "defconfig",
+        }
+    }
+}
+
+/// The compiler of a config.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compiler {
+    /// gcc.
+    #[default]
+    Gcc,
+}
+
+impl Compiler {
+    /// Name of the program.
+    #[must_use]
+    pub fn program(self) -> &'static str {
+        match self {
+            Self::Gcc => "gcc",
+        }
+    }
+}
+
+/// One guest of a plan. What is absent comes from `extends`, then from the default.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestEntry {
+    /// Another guest of the plan.
+    pub extends: Option<String>,
+    /// QEMU machine type.
+    pub machine: Option<MachineType>,
+    /// Number of virtual CPUs.
+    pub vcpus: Option<u32>,
+    /// Guest memory.
+    pub memory: Option<ByteSize>,
+    /// What the guest starts from.
+    pub root: Option<Root>,
+    /// Words added to the kernel command line, after those of `extends`.
+    #[serde(default)]
+    pub append: Vec<String>,
+}
+
+/// QEMU machine type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MachineType {
+    /// The minimal machine with virtio-mmio only: boots fastest.
+    #[default]
+    Microvm,
+}
+
+/// What a guest starts from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Root {
+    /// An initramfs with kvet's init and tests.
+    #[default]
+    Initramfs,
+}
+
+/// One test of a plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestEntry {
+    /// Name of one of kvet's guest tests.
+    pub name: String,
+    /// Names in `guests:`; all of them when absent.
+    pub guests: Option<Vec<String>>,
+    /// The test's parameters.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, Value>,
+}
+
+/// How long each phase of a boot may take.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeadlineEntry {
+    /// From QEMU's start to the guest's `hello`.
+    #[serde(default, deserialize_with = "duration")]
+    pub boot: Option<Duration>,
+    /// From the guest's `hello` to the job's `end`.
+    #[serde(default, deserialize_with = "duration")]
+    pub test: Option<Duration>,
+}
+
+/// What to do about splats.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplatEntry {
+    /// Splats that are known and do not count.
+    #[serde(default)]
+    pub allow: Vec<SplatAllowance>,
+}
+
+/// A splat that is known and does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplatAllowance {
+    /// The splat's title or fingerprint; `*` stands for any text.
+    pub pattern: String,
+    /// Why it does not count.
+    pub reason: String,
+}
+
+/// `series.yaml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesFile {
+    /// [`SERIES_SCHEMA`].
+    pub schema: String,
+    /// One line for people.
+    pub title: String,
+    /// Where the idea was posted.
+    #[serde(default)]
+    pub link: Option<String>,
+    /// How the series relates to each kernel that it is for.
+    pub kernels: BTreeMap<String, SeriesKernel>,
+    /// What the series is meant to change.
+    #[serde(default)]
+    pub expect: Vec<Expectation>,
+}
+
+/// How a series relates to one kernel.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesKernel {
+    /// Whether the source lacks the series or holds it.
+    #[serde(default)]
+    pub direction: Direction,
+    /// Folders in `patches/prerequisites/`, applied to every variant in this order.
+    #[serde(default)]
+    pub prerequisites: Vec<String>,
+}
+
+/// Whether the source lacks a series or holds it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// `base` is the source, `patched` the source with the series.
+    #[default]
+    Forward,
+    /// `patched` is the source, `base` the source with the series taken out.
+    Reverse,
+}
+
+/// A change that a series declares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Name of the test.
+    pub test: String,
+    /// Name of the observation.
+    pub observation: String,
+    /// Its value without the series.
+    pub base: Value,
+    /// Its value with the series.
+    pub patched: Value,
+}
+
+/// A file in `kernels/`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelFile {
+    /// [`KERNEL_SCHEMA`].
+    pub schema: String,
+    /// A Debian source package.
+    pub debian: DebianEntry,
+}
+
+/// A Debian source package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DebianEntry {
+    /// Name of the package, such as `linux-source-6.12`.
+    pub package: String,
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    humantime::parse_duration(&text).map(Some).map_err(|error| {
+        serde::de::Error::custom(format!("{text:?} is not a duration such as 60s: {error}"))
+    })
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user asked for, resolved: every file read, every name looked up,
+//! every default filled in. Nothing later reads a manifest.
+
+pub mod manifest;
+pub mod resolve;
+pub mod yaml;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use kvet_records::Parameters;
+use serde::Serialize;
+
+use manifest::{
+    Compiler, ConfigBase, DebianEntry, Direction, Expectation, MachineType, Root, SplatAllowance,
+    VariantName,
+};
+
+/// An expanded plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// File name without extension.
+    pub name: String,
+    /// The plan's file.
+    pub file: PathBuf,
+    /// The folder that holds `kernels/`, `patches/`, `configs/` and `snapshots/`.
+    #[serde(skip)]
+    pub root: PathBuf,
+    /// One (series, kernel, config, guest) each, in the plan's order.
+    pub cells: Vec<Cell>,
+    /// Combinations that the plan spans but that are not run, with the reason.
+    pub skipped: Vec<String>,
+    /// The variants of every cell, in build order.
+    pub variants: Vec<VariantName>,
+    /// How long each phase of a boot may take.
+    pub deadlines: Deadlines,
+    /// Splats that are known and do not count.
+    pub allow: Vec<SplatAllowance>,
+    /// Exit 0 although base and patched are the same image.
+    pub allow_identical: bool,
+}
+
+/// One (series, kernel, config, guest) of a plan.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// What is under test.
+    pub series: Series,
+    /// What it is applied to.
+    pub kernel: Kernel,
+    /// How it is configured.
+    pub config: Config,
+    /// Where it runs.
+    pub guest: Guest,
+    /// What runs there.
+    pub tests: Vec<Test>,
+}
+
+impl Cell {
+    /// `series.kernel.config.guest`: unique in a plan and safe in a path.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}.{}.{}.{}", self.series.name, self.kernel.name, self.config.name, self.guest.name)
+    }
+}
+
+/// A series with everything that its `series.yaml` says for one kernel.
+#[derive(Debug, Clone, Serialize)]
+pub struct Series {
+    /// Name of its folder.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Where the idea was posted.
+    pub link: Option<String>,
+    /// Whether the source lacks it or holds it.
+    pub direction: Direction,
+    /// Applied to every variant, in order.
+    pub prerequisites: Vec<PatchSet>,
+    /// The patches under test, in order.
+    pub patches: Vec<PatchFile>,
+    /// What it is meant to change.
+    pub expect: Vec<Expectation>,
+}
+
+/// A named folder of patches.
+#[derive(Debug, Clone, Serialize)]
+pub struct PatchSet {
+    /// Name of the folder.
+    pub name: String,
+    /// The patches, in order.
+    pub patches: Vec<PatchFile>,
+}
+
+/// A patch file that was read.
+#[derive(Debug, Clone, Serialize)]
+pub struct PatchFile {
+    /// File name.
+    pub name: String,
+    /// Where it is.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Its bytes.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+}
+
+/// A kernel source by name.
+#[derive(Debug, Clone, Serialize)]
+pub struct Kernel {
+    /// Name in `kernels/`.
+    pub name: String,
+    /// The file in `kernels/`.
+    #[serde(skip)]
+    pub file: PathBuf,
+    /// The Debian source package.
+    pub debian: DebianEntry,
+}
+
+/// A kernel config by name.
+#[derive(Debug, Clone, Serialize)]
+pub struct Config {
+    /// Name in the plan.
+    pub name: String,
+    /// What the fragments are merged on.
+    pub base: ConfigBase,
+    /// The compiler.
+    pub compiler: Compiler,
+    /// The fragments, in order; later ones win.
+    pub fragments: Vec<Fragment>,
+}
+
+/// A kconfig fragment that was read.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fragment {
+    /// Name in `configs/kconfig/`.
+    pub name: String,
+    /// Where it is.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Its text.
+    #[serde(skip)]
+    pub text: String,
+}
+
+/// A guest by name, defaults filled in.
+#[derive(Debug, Clone, Serialize)]
+pub struct Guest {
+    /// Name in the plan.
+    pub name: String,
+    /// QEMU machine type.
+    pub machine: MachineType,
+    /// Number of virtual CPUs.
+    pub vcpus: u32,
+    /// Guest memory.
+    pub memory: ByteSize,
+    /// What it starts from.
+    pub root: Root,
+    /// Words added to kvet's kernel command line.
+    pub append: Vec<String>,
+}
+
+/// A test to run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Test {
+    /// Name of a guest test.
+    pub name: String,
+    /// Parameters that the plan gives.
+    pub parameters: Parameters,
+}
+
+impl Test {
+    /// Name and parameters in a form that is unique in a plan and safe in a path.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let mut id = self.name.clone();
+        for (name, value) in &self.parameters {
+            let value: String = value
+                .to_string()
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+                .collect();
+            id.push_str(&format!(".{name}_{value}"));
+        }
+        id
+    }
+}
+
+/// How long each phase of a boot may take.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Deadlines {
+    /// From QEMU's start to the guest's `hello`.
+    pub boot: Duration,
+    /// From the guest's `hello` to the job's `end`.
+    pub test: Duration,
+}
+
+/// Tests that a guest binary offers, by name.
+pub type Tests = BTreeMap<String, kvet_records::TestInfo>;

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Manifests to [`Plan`]: every error of a plan is reported together, each with
+//! its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use kvet_records::{TestInfo, Value};
+
+use super::manifest::{
+    DeadlineEntry, GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SERIES_SCHEMA,
+    SeriesFile, TestEntry, VariantName,
+};
+use super::yaml::{Document, closest, load};
+use super::{
+    Cell, Config, Deadlines, Fragment, Guest, Kernel, PatchFile, PatchSet, Plan, Series, Test,
+    Tests,
+};
+use crate::fault::Fault;
+
+/// From QEMU's start to `hello`. The demo's guest needs 1.5 to 3 s under TCG;
+/// the rest is room for a loaded host.
+const DEFAULT_BOOT_DEADLINE: Duration = Duration::from_secs(60);
+/// From `hello` to `end`; kvet's own tests need a few seconds under TCG.
+const DEFAULT_TEST_DEADLINE: Duration = Duration::from_secs(120);
+/// The smallest guest in which the kernel and an initramfs have room.
+const MIN_MEMORY: ByteSize = ByteSize::mib(64);
+/// Most vCPUs that QEMU's microvm takes.
+const MAX_VCPUS: u32 = 288;
+/// Largest patch that is read; the largest mails on the kernel's lists are far below.
+const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Finds the plan that a user names: a path, or a name in `configs/plans/` of
+/// the folder that kvet runs in or of one above.
+///
+/// # Errors
+/// A `plan` fault that lists the plans there are.
+pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
+    if argument.is_file() {
+        return Ok(argument.to_owned());
+    }
+    let missing = || Fault::plan(format!("no plan {:?}", argument.display().to_string()));
+    if argument.components().count() > 1 || argument.extension().is_some() {
+        return Err(missing().help("check the path"));
+    }
+    let here = std::env::current_dir().map_err(|error| Fault::io("find the current folder", &error))?;
+    let Some(folder) = here.ancestors().map(|up| up.join("configs/plans")).find(|up| up.is_dir())
+    else {
+        return Err(missing().help("name a plan's file, or run kvet in a folder with configs/plans/"));
+    };
+    let file = with_suffix(folder.join(argument), "yaml");
+    if file.is_file() {
+        return Ok(file);
+    }
+    let names = names_in(&folder, "yaml");
+    Err(missing().at(folder.display()).help(known(&argument.to_string_lossy(), &names)))
+}
+
+/// Reads a plan and everything that it names.
+///
+/// # Errors
+/// Every error that was found, each a `plan` fault with its place.
+pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
+    let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    let mut resolver = Resolver { root: root_of(file), document, tests, faults: Vec::new() };
+    let plan = resolver.plan();
+    if resolver.faults.is_empty() { Ok(plan) } else { Err(resolver.faults) }
+}
+
+/// The folder above the plan that holds `kernels/` and `patches/`; the plan's
+/// own folder where there is none.
+fn root_of(file: &Path) -> PathBuf {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    folder
+        .ancestors()
+        .find(|up| up.join("kernels").is_dir() || up.join("patches").is_dir())
+        .unwrap_or(&folder)
+        .to_owned()
+}
+
+struct Resolver<'a> {
+    root: PathBuf,
+    document: Document<PlanFile>,
+    tests: &'a Tests,
+    faults: Vec<Fault>,
+}
+
+impl Resolver<'_> {
+    fn plan(&mut self) -> Plan {
+        let schema = self.document.value.schema.clone();
+        self.check_schema(&schema, PLAN_SCHEMA);
+        let name = self.document.file().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !is_component(&name) {
+            self.report("", format!("the plan's file name {name:?} cannot name a folder"));
+        }
+        let kernels = self.kernels();
+        let configs = self.configs();
+        let guests = self.guests();
+        let tests = self.tests(&guests);
+        let (cells, skipped) = self.cells(&kernels, &configs, &guests, &tests);
+        if cells.is_empty() && self.faults.is_empty() {
+            let fault = self.document.fault("series", "the plan has no cell to run");
+            self.faults.push(fault.evidence(&skipped.join("\n")));
+        }
+        let value = &self.document.value;
+        let mut variants =
+            value.variants.clone().unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
+        variants.sort();
+        variants.dedup();
+        if variants.is_empty() {
+            self.report("variants", "no variant to build".to_owned());
+        }
+        let value = &self.document.value;
+        Plan {
+            name,
+            file: self.document.file().to_owned(),
+            root: self.root.clone(),
+            cells,
+            skipped,
+            variants,
+            deadlines: deadlines(value.deadlines),
+            allow: value.splats.allow.clone(),
+            allow_identical: value.allow_identical,
+        }
+    }
+
+    fn report(&mut self, path: &str, what: String) {
+        let fault = self.document.fault(path, what);
+        self.faults.push(fault);
+    }
+
+    fn report_unknown(&mut self, path: &str, kind: &str, name: &str, names: &[String]) {
+        let fault = self.document.fault(path, format!("no {kind} {name:?}"));
+        self.faults.push(fault.help(known(name, names)));
+    }
+
+    fn check_schema(&mut self, found: &str, expected: &str) {
+        if found != expected {
+            let fault = self.document.fault("schema", format!("schema {found:?} is not known here"));
+            self.faults.push(fault.help(format!("this kvet reads {expected}")));
+        }
+    }
+
+    fn kernels(&mut self) -> Vec<Kernel> {
+        let folder = self.root.join("kernels");
+        let mut kernels = Vec::new();
+        for (index, name) in self.document.value.kernels.clone().into_iter().enumerate() {
+            let path = format!("kernels.{index}");
+            let file = with_suffix(folder.join(&name), "yaml");
+            if !is_component(&name) || !file.is_file() {
+                self.report_unknown(&path, "kernel", &name, &names_in(&folder, "yaml"));
+                continue;
+            }
+            match load::<KernelFile>(&file) {
+                Ok(document) if document.value.schema != KERNEL_SCHEMA => {
+                    self.faults.push(wrong_schema(&document, &document.value.schema, KERNEL_SCHEMA));
+                }
+                Ok(document) if !is_package(&document.value.debian.package) => {
+                    let package = &document.value.debian.package;
+                    let what = format!("{package:?} is not the name of a Debian package");
+                    self.faults.push(document.fault("debian.package", what));
+                }
+                Ok(document) => kernels.push(Kernel { name, file, debian: document.value.debian }),
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+        kernels
+    }
+
+    fn configs(&mut self) -> Vec<Config> {
+        let folder = self.root.join("configs/kconfig");
+        let mut configs = Vec::new();
+        let names: Vec<String> = self.document.value.configs.keys().cloned().collect();
+        for name in names {
+            self.check_component(&format!("configs.{name}"), "config", &name);
+            let entry = &self.document.value.configs[&name];
+            let (base, compiler, wanted) = (entry.base, entry.compiler, entry.fragments.clone());
+            let mut fragments = Vec::new();
+            for (index, fragment) in wanted.into_iter().enumerate() {
+                let path = format!("configs.{name}.fragments.{index}");
+                let file = if fragment.contains('/') {
+                    self.root.join(&fragment)
+                } else {
+                    with_suffix(folder.join(&fragment), "config")
+                };
+                match std::fs::read_to_string(&file) {
+                    Ok(text) => fragments.push(Fragment { name: fragment, path: file, text }),
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                        let names = names_in(&folder, "config");
+                        self.report_unknown(&path, "kconfig fragment", &fragment, &names);
+                    }
+                    Err(error) => self.report(&path, format!("read {}: {error}", file.display())),
+                }
+            }
+            configs.push(Config { name, base, compiler, fragments });
+        }
+        configs
+    }
+
+    fn guests(&mut self) -> BTreeMap<String, Guest> {
+        let entries = self.document.value.guests.clone();
+        let mut guests = BTreeMap::new();
+        for name in entries.keys() {
+            let path = format!("guests.{name}");
+            self.check_component(&path, "guest", name);
+            let mut chain = vec![&entries[name]];
+            let mut seen = BTreeSet::from([name.clone()]);
+            while let Some(parent) = &chain[chain.len() - 1].extends {
+                let place = format!("{path}.extends");
+                match entries.get(parent) {
+                    None => {
+                        let names: Vec<String> = entries.keys().cloned().collect();
+                        self.report_unknown(&place, "guest", parent, &names);
+                        break;
+                    }
+                    Some(_) if !seen.insert(parent.clone()) => {
+                        self.report(&place, format!("guest {name:?} extends itself"));
+                        break;
+                    }
+                    Some(entry) => chain.push(entry),
+                }
+            }
+            let guest = merge(name, &chain);
+            if guest.vcpus == 0 || guest.vcpus > MAX_VCPUS {
+                self.report(
+                    &format!("{path}.vcpus"),
+                    format!("{} vCPUs; between 1 and {MAX_VCPUS} are possible", guest.vcpus),
+                );
+            }
+            if guest.memory < MIN_MEMORY {
+                self.report(
+                    &format!("{path}.memory"),
+                    format!("{} of memory; a guest needs at least {MIN_MEMORY}", guest.memory),
+                );
+            }
+            if let Some(word) = guest.append.iter().find(|word| !is_command_line_word(word)) {
+                self.report(
+                    &format!("{path}.append"),
+                    format!("{word:?} is not one word of a kernel command line"),
+                );
+            }
+            guests.insert(name.clone(), guest);
+        }
+        guests
+    }
+
+    /// The tests of each guest.
+    fn tests(&mut self, guests: &BTreeMap<String, Guest>) -> BTreeMap<String, Vec<Test>> {
+        let guest_names: Vec<String> = guests.keys().cloned().collect();
+        let mut chosen: BTreeMap<String, Vec<Test>> = BTreeMap::new();
+        for index in 0..self.document.value.tests.len() {
+            let TestEntry { name, guests: on, parameters } = &self.document.value.tests[index];
+            let (name, on, parameters) = (name.clone(), on.clone(), parameters.clone());
+            let path = format!("tests.{index}");
+            match self.tests.get(&name) {
+                Some(info) => {
+                    for (parameter, value) in &parameters {
+                        self.check_parameter(&format!("{path}.parameters.{parameter}"), info, parameter, value);
+                    }
+                }
+                None => {
+                    let names: Vec<String> = self.tests.keys().cloned().collect();
+                    self.report_unknown(&format!("{path}.name"), "guest test", &name, &names);
+                    continue;
+                }
+            }
+            let test = Test { name, parameters };
+            for (position, guest) in on.clone().unwrap_or_else(|| guest_names.clone()).iter().enumerate() {
+                if !guests.contains_key(guest) {
+                    let place = format!("{path}.guests.{position}");
+                    self.report_unknown(&place, "guest", guest, &guest_names);
+                    continue;
+                }
+                let tests = chosen.entry(guest.clone()).or_default();
+                if tests.iter().any(|other| other.id() == test.id()) {
+                    self.report(&path, format!("test {:?} is listed twice for guest {guest:?}", test.id()));
+                }
+                tests.push(test.clone());
+            }
+        }
+        if self.document.value.tests.is_empty() {
+            self.report("tests", "the plan has no tests".to_owned());
+        }
+        chosen
+    }
+
+    fn check_parameter(&mut self, path: &str, info: &TestInfo, name: &str, value: &Value) {
+        let Some(known) = info.parameters.iter().find(|known| known.name == name) else {
+            let names: Vec<String> = info.parameters.iter().map(|known| known.name.clone()).collect();
+            self.report_unknown(path, &format!("parameter of {}", info.name), name, &names);
+            return;
+        };
+        if std::mem::discriminant(&known.default) != std::mem::discriminant(value) {
+            let what = format!("parameter {name:?} is like {}, not like {value:?}", known.default);
+            let fault = self.document.fault(path, what);
+            self.faults.push(fault.help(known.summary.clone()));
+        }
+    }
+
+    fn cells(
+        &mut self,
+        kernels: &[Kernel],
+        configs: &[Config],
+        guests: &BTreeMap<String, Guest>,
+        tests: &BTreeMap<String, Vec<Test>>,
+    ) -> (Vec<Cell>, Vec<String>) {
+        let (mut cells, mut skipped) = (Vec::new(), Vec::new());
+        for index in 0..self.document.value.series.len() {
+            let name = self.document.value.series[index].clone();
+            let Some((folder, document)) = self.series_file(&format!("series.{index}"), &name) else {
+                continue;
+            };
+            for kernel in kernels {
+                if !document.value.kernels.contains_key(&kernel.name) {
+                    skipped.push(format!(
+                        "series {name}: {} does not list kernel {}",
+                        document.file().display(),
+                        kernel.name
+                    ));
+                    continue;
+                }
+                let Some(series) = self.series(&folder, &document, &kernel.name) else { continue };
+                for config in configs {
+                    for (guest_name, guest) in guests {
+                        let Some(tests) = tests.get(guest_name) else { continue };
+                        cells.push(Cell {
+                            series: series.clone(),
+                            kernel: kernel.clone(),
+                            config: config.clone(),
+                            guest: guest.clone(),
+                            tests: tests.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        (cells, skipped)
+    }
+
+    fn series_file(&mut self, path: &str, name: &str) -> Option<(PathBuf, Document<SeriesFile>)> {
+        let patches = self.root.join("patches");
+        let folder = if name.contains('/') { self.root.join(name) } else { patches.join(name) };
+        if !folder.is_dir() {
+            self.report_unknown(path, "series", name, &folders_in(&patches));
+            return None;
+        }
+        match load::<SeriesFile>(&folder.join("series.yaml")) {
+            Ok(document) if document.value.schema != SERIES_SCHEMA => {
+                self.faults.push(wrong_schema(&document, &document.value.schema, SERIES_SCHEMA));
+                None
+            }
+            Ok(document) => Some((folder, document)),
+            Err(fault) => {
+                self.faults.push(fault);
+                None
+            }
+        }
+    }
+
+    fn series(
+        &mut self,
+        folder: &Path,
+        document: &Document<SeriesFile>,
+        kernel: &str,
+    ) -> Option<Series> {
+        let faults = self.faults.len();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !is_component(&name) {
+            self.faults.push(document.fault("", format!("{name:?} cannot name a series")));
+        }
+        let file = &document.value;
+        for (index, expectation) in file.expect.iter().enumerate() {
+            if !self.tests.contains_key(&expectation.test) {
+                let names: Vec<String> = self.tests.keys().cloned().collect();
+                let fault = document
+                    .fault(&format!("expect.{index}.test"), format!("no guest test {:?}", expectation.test));
+                self.push_once(fault.help(known(&expectation.test, &names)));
+            }
+        }
+        let entry = &file.kernels[kernel];
+        let mut prerequisites = Vec::new();
+        for (index, wanted) in entry.prerequisites.iter().enumerate() {
+            let all = self.root.join("patches/prerequisites");
+            let folder = all.join(wanted);
+            if !is_component(wanted) || !folder.is_dir() {
+                let place = format!("kernels.{kernel}.prerequisites.{index}");
+                let fault = document.fault(&place, format!("no prerequisite {wanted:?}"));
+                self.push_once(fault.help(known(wanted, &folders_in(&all))));
+                continue;
+            }
+            match patches_in(&folder) {
+                Ok(patches) => prerequisites.push(PatchSet { name: wanted.clone(), patches }),
+                Err(fault) => self.push_once(fault),
+            }
+        }
+        let patches = match patches_in(folder) {
+            Ok(patches) => patches,
+            Err(fault) => {
+                self.push_once(fault);
+                Vec::new()
+            }
+        };
+        (self.faults.len() == faults).then(|| Series {
+            name,
+            title: file.title.clone(),
+            link: file.link.clone(),
+            direction: entry.direction,
+            prerequisites,
+            patches,
+            expect: file.expect.clone(),
+        })
+    }
+
+    /// A series is read once for each kernel, but its errors are shown once.
+    fn push_once(&mut self, fault: Fault) {
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+
+    fn check_component(&mut self, path: &str, kind: &str, name: &str) {
+        if !is_component(name) {
+            let fault = self.document.fault(path, format!("{name:?} cannot name a {kind}"));
+            self.faults.push(fault.help("use letters, digits, '-', '_' and '.', a letter or digit first"));
+        }
+    }
+}
+
+/// Adds an extension; `debian-6.12` keeps its `.12`, which `with_extension` would replace.
+fn with_suffix(path: PathBuf, extension: &str) -> PathBuf {
+    let mut name = path.into_os_string();
+    name.push(format!(".{extension}"));
+    name.into()
+}
+
+fn wrong_schema<T>(document: &Document<T>, found: &str, expected: &str) -> Fault {
+    document
+        .fault("schema", format!("schema {found:?} is not known here"))
+        .help(format!("this kvet reads {expected}"))
+}
+
+fn deadlines(entry: DeadlineEntry) -> Deadlines {
+    Deadlines {
+        boot: entry.boot.unwrap_or(DEFAULT_BOOT_DEADLINE),
+        test: entry.test.unwrap_or(DEFAULT_TEST_DEADLINE),
+    }
+}
+
+/// `chain` runs from the guest itself to its furthest ancestor.
+fn merge(name: &str, chain: &[&GuestEntry]) -> Guest {
+    Guest {
+        name: name.to_owned(),
+        machine: chain.iter().find_map(|entry| entry.machine).unwrap_or_default(),
+        vcpus: chain.iter().find_map(|entry| entry.vcpus).unwrap_or(1),
+        memory: chain.iter().find_map(|entry| entry.memory).unwrap_or(ByteSize::gib(1)),
+        root: chain.iter().find_map(|entry| entry.root).unwrap_or_default(),
+        append: chain.iter().rev().flat_map(|entry| entry.append.iter().cloned()).collect(),
+    }
+}
+
+/// The `*.patch` files of a folder in the order of their names.
+fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
+    let mut patches = Vec::new();
+    for name in files_in(folder, "patch") {
+        let path = folder.join(&name);
+        let read = |error: std::io::Error| {
+            Fault::plan(format!("cannot be read: {error}")).at(path.display())
+        };
+        let size = std::fs::metadata(&path).map_err(read)?.len();
+        if size > MAX_PATCH_BYTES {
+            return Err(Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display()));
+        }
+        let bytes = std::fs::read(&path).map_err(read)?;
+        patches.push(PatchFile { name, path, bytes });
+    }
+    if patches.is_empty() {
+        return Err(Fault::plan("no *.patch file in the folder")
+            .at(folder.display())
+            .help("put the series there as `git format-patch` writes it"));
+    }
+    Ok(patches)
+}
+
+/// Whether a name may become one component of a path.
+fn is_component(name: &str) -> bool {
+    name.len() <= 100
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Debian policy, section 5.6.1: what a package's name is made of.
+fn is_package(name: &str) -> bool {
+    name.len() >= 2
+        && name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
+        && name.bytes().all(|b| {
+            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.')
+        })
+}
+
+fn is_command_line_word(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn files_in(folder: &Path, extension: &str) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| Path::new(name).extension().is_some_and(|found| found == extension))
+        .collect();
+    names.sort();
+    names
+}
+
+fn names_in(folder: &Path, extension: &str) -> Vec<String> {
+    let suffix = format!(".{extension}");
+    files_in(folder, extension).iter().map(|name| name.trim_end_matches(&suffix).to_owned()).collect()
+}
+
+fn folders_in(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().join("series.yaml").is_file() || entry.path().is_dir())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name != "prerequisites")
+        .collect();
+    names.sort();
+    names
+}
+
+fn known(wrong: &str, names: &[String]) -> String {
+    match closest(wrong, names.iter().map(String::as_str)) {
+        Some(right) => format!("did you mean `{right}`?"),
+        None if names.is_empty() => "there are none".to_owned(),
+        None => format!("there are: {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What people and programs read of a run, always from its result.
+
+pub mod json;
+pub mod progress;
+pub mod terminal;

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report for people: a pure function of the result.
+
+use std::fmt::Write as _;
+
+use kvet_records::Value;
+
+use crate::compare::behaviour::Verdict;
+use crate::compare::snapshot::SnapshotState;
+use crate::fault::{ExitCode, Fault, escape};
+use crate::plan::manifest::VariantName;
+use crate::run::result::{BehaviourResult, CellResult, RunResult, TestResult};
+
+/// Widest value that a table shows; longer ones are cut.
+const MAX_VALUE: usize = 24;
+
+/// The report of a run.
+#[must_use]
+pub fn render(result: &RunResult, color: bool) -> String {
+    let mut page = Page { out: String::new(), color };
+    for fault in &result.faults {
+        page.fault("", fault);
+    }
+    for cell in &result.cells {
+        page.cell(cell);
+    }
+    for reason in &result.skipped {
+        page.line(&format!("not run: {}", escape(reason)));
+    }
+    page.environment(result);
+    let code = result.exit_code;
+    let style = if code == ExitCode::Acceptable { GREEN } else { RED };
+    let verdict = page.paint(style, &format!("exit {}: {}", code as u8, code.meaning()));
+    page.line(&verdict);
+    page.out
+}
+
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const BOLD: &str = "1";
+
+struct Page {
+    out: String,
+    color: bool,
+}
+
+impl Page {
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text.trim_end());
+        self.out.push('\n');
+    }
+
+    fn paint(&self, style: &str, text: &str) -> String {
+        if self.color { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn cell(&mut self, cell: &CellResult) {
+        let source = cell.source.as_deref().map_or(String::new(), |source| format!(" ({})", escape(source)));
+        let title = format!(
+            "{} on {}{source}, config {}, guest {}",
+            cell.series, cell.kernel, cell.config, cell.guest
+        );
+        let title = self.paint(BOLD, &title);
+        self.line(&title);
+        for (variant, built) in &cell.variants {
+            let how = if built.build.stored {
+                "from the store".to_owned()
+            } else {
+                format!("built in {} s, {} steps", built.build.seconds, built.build.steps)
+            };
+            self.line(&format!(
+                "  {:<8} {}  linux {}  {how}",
+                variant.to_string(),
+                &built.image_sha256[..12.min(built.image_sha256.len())],
+                escape(&built.release)
+            ));
+        }
+        if cell.identical {
+            let words = self.paint(YELLOW, "identical");
+            self.line(&format!("  {words}: the series changes nothing in this configuration"));
+        }
+        for fault in &cell.faults {
+            self.fault("  ", fault);
+        }
+        for test in &cell.tests {
+            self.test(test);
+        }
+        for row in &cell.splats {
+            let allowed = match &row.allowed {
+                Some(reason) => format!(", allowed: {}", escape(reason)),
+                None => String::new(),
+            };
+            let title = escape(&row.splat.title);
+            self.line(&format!("  splat ({}{allowed}): {title} [{}]", row.verdict, row.splat.fingerprint));
+        }
+        self.line("");
+    }
+
+    fn test(&mut self, test: &TestResult) {
+        self.line("");
+        match &test.behaviour {
+            Some(behaviour) => self.behaviour(&test.name, behaviour),
+            None => self.line(&format!("  {}: no result", test.name)),
+        }
+        for reason in &test.skips {
+            self.line(&format!("    skipped: {reason}"));
+        }
+        for fault in &test.faults {
+            self.fault("    ", fault);
+        }
+    }
+
+    fn behaviour(&mut self, name: &str, behaviour: &BehaviourResult) {
+        let variants: Vec<VariantName> = behaviour.observations.keys().copied().collect();
+        let rows: Vec<(String, Vec<String>, Option<Verdict>)> = if behaviour.rows.is_empty() {
+            let observed = behaviour.observations.values().next();
+            let names = observed.map(|observed| observed.keys().cloned().collect::<Vec<_>>());
+            let value = |name: &String| {
+                variants.iter().map(|variant| shown(behaviour.observations[variant].get(name))).collect()
+            };
+            names.unwrap_or_default().into_iter().map(|name| (name.clone(), value(&name), None)).collect()
+        } else {
+            let row = |row: &crate::compare::behaviour::Row| {
+                let values = vec![shown(row.base.as_ref()), shown(row.patched.as_ref())];
+                (row.name.clone(), values, Some(row.verdict))
+            };
+            behaviour.rows.iter().map(row).collect()
+        };
+        let first = rows.iter().map(|row| row.0.len() + 2).chain([name.len()]).max().unwrap_or(0);
+        let width = rows.iter().flat_map(|row| row.1.iter().map(String::len)).chain([8]).max().unwrap_or(8);
+        let heads: String = variants.iter().fold(String::new(), |mut out, variant| {
+            let _ = write!(out, "  {:<width$}", variant.to_string());
+            out
+        });
+        self.line(&format!("  {name:<first$}{heads}"));
+        for (name, values, verdict) in rows {
+            let cells: String = values.iter().fold(String::new(), |mut out, value| {
+                let _ = write!(out, "  {value:<width$}");
+                out
+            });
+            let verdict = verdict.map_or(String::new(), |verdict| {
+                let style = match verdict {
+                    Verdict::Same => "0",
+                    Verdict::Expected => GREEN,
+                    Verdict::Missing | Verdict::Unexpected => RED,
+                };
+                format!("  {}", self.paint(style, &verdict.to_string()))
+            });
+            self.line(&format!("    {name:<0$}{cells}{verdict}", first - 2));
+        }
+        self.verdict(behaviour);
+        self.snapshots(behaviour);
+    }
+
+    fn verdict(&mut self, behaviour: &BehaviourResult) {
+        let Some(verdict) = behaviour.verdict else { return };
+        let words = match verdict {
+            Verdict::Same => "the same with and without the series",
+            Verdict::Expected => "changed as the series declares, and nothing else",
+            Verdict::Missing => "a declared change did not come",
+            Verdict::Unexpected => "changed in a way that the series does not declare",
+        };
+        for row in &behaviour.rows {
+            if let (Some((base, patched)), true) = (&row.declared, verdict_is_bad(row.verdict)) {
+                self.line(&format!(
+                    "    declared for {}: {} -> {}",
+                    row.name,
+                    shown(Some(base)),
+                    shown(Some(patched))
+                ));
+            }
+        }
+        let style = if verdict_is_bad(verdict) { RED } else { GREEN };
+        let verdict = self.paint(style, &verdict.to_string());
+        self.line(&format!("  behaviour {verdict}: {words}"));
+    }
+
+    fn snapshots(&mut self, behaviour: &BehaviourResult) {
+        let states: Vec<String> = behaviour
+            .snapshot
+            .iter()
+            .map(|(variant, state)| format!("{variant} {state}"))
+            .collect();
+        let hint = match behaviour.snapshot.values().any(|state| *state != SnapshotState::Matches) {
+            true => " (`kvet review` shows it, `kvet accept` takes it)",
+            false => "",
+        };
+        self.line(&format!("  snapshots: {}{hint}", states.join(", ")));
+    }
+
+    fn fault(&mut self, indent: &str, fault: &Fault) {
+        let text = fault.to_string();
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        let style = if fault.nothing_to_do { YELLOW } else { RED };
+        let first = self.paint(style, first);
+        self.line(&format!("{indent}{first}"));
+        for line in lines {
+            self.line(&format!("{indent}{line}"));
+        }
+    }
+
+    fn environment(&mut self, result: &RunResult) {
+        let environment = &result.environment;
+        if let Some(chosen) = &environment.accelerator {
+            self.line(&format!(
+                "{}; {} ({})",
+                escape(&environment.qemu),
+                chosen.accelerator,
+                escape(&chosen.reason)
+            ));
+        }
+    }
+}
+
+fn verdict_is_bad(verdict: Verdict) -> bool {
+    verdict.exit_code() != ExitCode::Acceptable
+}
+
+fn shown(value: Option<&Value>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    let text = escape(&value.to_string());
+    match text.char_indices().nth(MAX_VALUE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The folder that every run leaves: results, events, raw samples, and the
+//! traces of each boot.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::event::{Events, RunEvent};
+use super::result::RunResult;
+use crate::fault::Fault;
+use crate::plan::manifest::VariantName;
+use crate::report::json::pretty;
+use crate::store::write_atomically;
+use crate::transport::virtio::Sample;
+
+/// A run's folder.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    path: PathBuf,
+    id: String,
+}
+
+impl RunFolder {
+    /// Makes `runs_dir/<id>/` and points `runs_dir/latest` at it.
+    ///
+    /// # Errors
+    /// An `infra` fault when the folder cannot be made.
+    pub fn create(runs_dir: &Path, plan: &str) -> Result<Self, Fault> {
+        let failed = |error: &std::io::Error| {
+            Fault::io(format!("make a run folder in {}", runs_dir.display()), error)
+                .help("check the path that --runs-dir gives")
+        };
+        let runs_dir = std::path::absolute(runs_dir).map_err(|error| failed(&error))?;
+        std::fs::create_dir_all(&runs_dir).map_err(|error| failed(&error))?;
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ").to_string();
+        let mut attempt = 0;
+        let (path, id) = loop {
+            let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
+            let id = format!("{now}-{plan}{suffix}");
+            let path = runs_dir.join(&id);
+            match std::fs::create_dir(&path) {
+                Ok(()) => break (path, id),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => attempt += 1,
+                Err(error) => return Err(failed(&error)),
+            }
+        };
+        // The link is replaced by a rename, so that it always leads somewhere.
+        let link = runs_dir.join(format!(".latest-{}", std::process::id()));
+        if std::os::unix::fs::symlink(&id, &link).is_ok()
+            && std::fs::rename(&link, runs_dir.join("latest")).is_err()
+        {
+            let _ = std::fs::remove_file(&link);
+        }
+        Ok(Self { path, id })
+    }
+
+    /// The run's id: the folder's name.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A folder for the traces of one boot. The parts are validated names.
+    #[must_use]
+    pub fn boot(&self, cell: &str, variant: VariantName, test: &str) -> PathBuf {
+        self.path.join("boots").join(cell).join(variant.to_string()).join(test)
+    }
+
+    /// The file for the output of one build.
+    ///
+    /// # Errors
+    /// An `infra` fault when its folder cannot be made.
+    pub fn build_log(&self, cell: &str, variant: VariantName) -> Result<PathBuf, Fault> {
+        let folder = self.path.join("builds").join(cell);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| Fault::io(format!("make {}", folder.display()), &error))?;
+        Ok(folder.join(format!("{variant}.log")))
+    }
+
+    /// Writes every event from now on to `events.jsonl`.
+    ///
+    /// # Errors
+    /// An `infra` fault when the file cannot be made.
+    pub fn record_events(&self, events: &Events) -> Result<(), Fault> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            elapsed_ms: u128,
+            #[serde(flatten)]
+            event: &'a RunEvent,
+        }
+        let path = self.path.join("events.jsonl");
+        let mut file = File::create(&path)
+            .map_err(|error| Fault::io(format!("write {}", path.display()), &error))?;
+        let began = Instant::now();
+        events.subscribe(move |event| {
+            let line = Line { elapsed_ms: began.elapsed().as_millis(), event };
+            if let Ok(mut text) = serde_json::to_vec(&line) {
+                text.push(b'\n');
+                // Events are for people; a full disk shows in the results.
+                let _ = file.write_all(&text);
+            }
+        });
+        Ok(())
+    }
+
+    /// Appends raw samples to `samples.jsonl`.
+    ///
+    /// # Errors
+    /// An `infra` fault when the file cannot be written.
+    pub fn record_samples(&self, boot: &str, samples: &[Sample]) -> Result<(), Fault> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            boot: &'a str,
+            #[serde(flatten)]
+            sample: &'a Sample,
+        }
+        let path = self.path.join("samples.jsonl");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::options().create(true).append(true).open(&path)?;
+            for sample in samples {
+                let mut text = serde_json::to_vec(&Line { boot, sample })?;
+                text.push(b'\n');
+                file.write_all(&text)?;
+            }
+            Ok(())
+        };
+        write().map_err(|error| Fault::io(format!("write {}", path.display()), &error))
+    }
+
+    /// Writes `result.json`.
+    ///
+    /// # Errors
+    /// An `infra` fault when it cannot be written.
+    pub fn write_result(&self, result: &RunResult) -> Result<(), Fault> {
+        write_atomically(&self.path.join("result.json"), &pretty(result))
+    }
+}
+
+/// Reads the result of a run: its folder, or its `result.json`.
+///
+/// # Errors
+/// A `plan` fault when there is none.
+pub fn read_result(run: &Path) -> Result<RunResult, Fault> {
+    let file = if run.is_dir() { run.join("result.json") } else { run.to_owned() };
+    let wrong = |what: String| {
+        Fault::plan(what).at(file.display()).help("name a run's folder, such as kvet-runs/latest")
+    };
+    let text = std::fs::read(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    serde_json::from_slice(&text).map_err(|error| wrong(format!("not a result of kvet: {error}")))
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pipeline's [`Build`] and [`Boot`] on this host: the real compiler, the
+//! real QEMU.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+use kvet_records::Job;
+use tokio_util::sync::CancellationToken;
+
+use super::event::Events;
+use super::pipeline::{Boot, Build};
+use super::result::Environment;
+use crate::arch::x86_64;
+use crate::fault::Fault;
+use crate::guest::initramfs;
+use crate::host::process::{capture, command, require_program};
+use crate::kernel::build::{BuildRequest, Builder, Image};
+use crate::kernel::series::{self, Trees};
+use crate::kernel::source::{self, Source};
+use crate::plan::manifest::VariantName;
+use crate::plan::{Cell, Config, Plan};
+use crate::store::Store;
+use crate::vm::accel::{Choice, Chosen, choose};
+use crate::vm::halt::BootReport;
+use crate::vm::machine::{BootRequest, boot};
+use crate::vm::spec::{Accelerator, VmSpec};
+
+impl Build for Builder {
+    async fn prepare(&self, cell: &Cell) -> Result<(Source, Trees), Fault> {
+        require_program("git", "git")?;
+        let work = async {
+            let source = source::prepare(&cell.kernel, &self.store, &self.events).await?;
+            let trees = series::apply(&source, &cell.series, &self.store).await?;
+            Ok((source, trees))
+        };
+        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(Fault::interrupted()))
+    }
+
+    async fn build(
+        &self,
+        task: &str,
+        source: &Source,
+        trees: &Trees,
+        variant: VariantName,
+        config: &Config,
+        log: PathBuf,
+    ) -> Result<Image, Fault> {
+        let request = BuildRequest {
+            task: task.to_owned(),
+            source: source.clone(),
+            tree: trees.variants[&variant].clone(),
+            config: config.clone(),
+            log,
+        };
+        Builder::build(self, &request).await
+    }
+}
+
+/// Boots guests with this host's QEMU.
+#[derive(Debug)]
+pub struct Booter {
+    /// Where the initramfs and the probe's answer are kept.
+    pub store: Store,
+    /// Where progress goes.
+    pub events: Events,
+    /// Ends a boot.
+    pub stop: CancellationToken,
+    /// The accelerator that the user asks for.
+    pub choice: Choice,
+    /// QEMU's program.
+    pub qemu: PathBuf,
+    /// Folder for the probe boot's traces.
+    pub probe_folder: PathBuf,
+    /// What was chosen, once something was booted.
+    pub chosen: OnceCell<Chosen>,
+    /// The initramfs, once something was booted.
+    pub initramfs: OnceCell<PathBuf>,
+}
+
+impl Booter {
+    async fn accelerator(&self, spec: &VmSpec) -> Result<Accelerator, Fault> {
+        if let Some(chosen) = self.chosen.get() {
+            return Ok(chosen.accelerator);
+        }
+        let chosen = choose(self.choice, spec, &self.probe_folder, &self.store, &self.stop).await?;
+        self.events.note(format!("accelerator {}: {}", chosen.accelerator, chosen.reason));
+        Ok(self.chosen.get_or_init(|| chosen).accelerator)
+    }
+
+    fn initramfs(&self) -> Result<PathBuf, Fault> {
+        if let Some(path) = self.initramfs.get() {
+            return Ok(path.clone());
+        }
+        let path = initramfs::prepare(&self.store)?;
+        Ok(self.initramfs.get_or_init(|| path).clone())
+    }
+}
+
+impl Boot for Booter {
+    async fn boot(
+        &self,
+        task: &str,
+        cell: &Cell,
+        image: &Image,
+        job: Job,
+        plan: &Plan,
+        folder: PathBuf,
+    ) -> Result<BootReport, Fault> {
+        let initramfs = self.initramfs()?;
+        let spec = |accelerator| {
+            VmSpec::new(&cell.guest, self.qemu.clone(), accelerator, image.kernel(), initramfs.clone())
+        };
+        let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
+        let request = BootRequest {
+            task: task.to_owned(),
+            spec: spec(accelerator),
+            job,
+            deadlines: plan.deadlines,
+            folder,
+        };
+        boot(&request, &self.events, &self.stop).await
+    }
+
+    fn environment(&self) -> (Option<Chosen>, Option<String>) {
+        let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        (self.chosen.get().cloned(), self.initramfs.get().and_then(stem))
+    }
+}
+
+/// QEMU's program in `PATH`.
+///
+/// # Errors
+/// An `infra` fault that says how to install it.
+pub fn find_qemu() -> Result<PathBuf, Fault> {
+    require_program(x86_64::QEMU, x86_64::QEMU_PACKAGE)
+}
+
+/// What figures of this host depend on. `qemu` is none when nothing is booted.
+pub async fn environment(qemu: Option<&Path>) -> Environment {
+    let uname = rustix::system::uname();
+    let version = match qemu {
+        Some(qemu) => capture(command(qemu).arg("--version"), b"").await.map(|output| output.text()),
+        None => Ok(String::new()),
+    };
+    Environment {
+        kvet: env!("CARGO_PKG_VERSION").to_owned(),
+        host: format!(
+            "{} {} {}",
+            uname.sysname().to_string_lossy(),
+            uname.release().to_string_lossy(),
+            uname.machine().to_string_lossy()
+        ),
+        qemu: version.unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
+        accelerator: None,
+        initramfs: None,
+    }
+}

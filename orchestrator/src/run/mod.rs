@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The experiment: what is built and booted, in which order, and what came of it.
+
+pub mod event;
+pub mod folder;
+pub mod host;
+pub mod pipeline;
+pub mod result;

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The whole experiment: for each cell, both trees, both images, every test in
+//! both, and the comparison. Building and booting are behind traits, so that
+//! this logic is tested without a kernel.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use kvet_records::{Job, Outcome, PROTOCOL_VERSION};
+
+use super::event::Events;
+use super::folder::RunFolder;
+use super::result::{
+    BehaviourResult, BuildResult, CellResult, Environment, RUN_SCHEMA, RunResult, TestResult,
+    VariantResult,
+};
+use crate::compare::behaviour::{self, Observations, Verdict};
+use crate::compare::{snapshot, splats};
+use crate::fault::{Blame, ExitCode, Fault};
+use crate::kernel::build::Image;
+use crate::kernel::series::Trees;
+use crate::kernel::source::Source;
+use crate::plan::manifest::VariantName;
+use crate::plan::{Cell, Config, Plan, Test};
+use crate::vm::accel::Chosen;
+use crate::vm::halt::BootReport;
+use crate::vm::splat::Splat;
+
+/// Makes trees and images.
+pub trait Build {
+    /// The source of a cell's kernel and the trees of its variants.
+    fn prepare(&self, cell: &Cell) -> impl Future<Output = Result<(Source, Trees), Fault>>;
+
+    /// The image of one variant. `log` gets the build's output.
+    fn build(
+        &self,
+        task: &str,
+        source: &Source,
+        trees: &Trees,
+        variant: VariantName,
+        config: &Config,
+        log: PathBuf,
+    ) -> impl Future<Output = Result<Image, Fault>>;
+}
+
+/// Runs guests.
+pub trait Boot {
+    /// Boots an image in a cell's guest with one job and watches it to its end.
+    fn boot(
+        &self,
+        task: &str,
+        cell: &Cell,
+        image: &Image,
+        job: Job,
+        plan: &Plan,
+        folder: PathBuf,
+    ) -> impl Future<Output = Result<BootReport, Fault>>;
+
+    /// The accelerator and the hash of the initramfs, once something was booted.
+    fn environment(&self) -> (Option<Chosen>, Option<String>);
+}
+
+/// What of a plan is run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Only tests of this name.
+    pub test: Option<String>,
+    /// Only these variants; all of the plan's when empty.
+    pub variants: Vec<VariantName>,
+    /// Images only.
+    pub build_only: bool,
+}
+
+/// Runs a plan. Always gives a result: what went wrong is in it.
+pub async fn run(
+    plan: &Plan,
+    selection: &Selection,
+    build: &impl Build,
+    boot: &impl Boot,
+    folder: &RunFolder,
+    events: &Events,
+    environment: Environment,
+) -> RunResult {
+    let mut result = RunResult {
+        schema: RUN_SCHEMA.to_owned(),
+        id: folder.id().to_owned(),
+        plan: plan.name.clone(),
+        exit_code: ExitCode::Acceptable,
+        environment,
+        faults: Vec::new(),
+        skipped: plan.skipped.clone(),
+        cells: Vec::new(),
+    };
+    for cell in &plan.cells {
+        let mut experiment = Experiment {
+            plan,
+            selection,
+            build,
+            boot,
+            folder,
+            events,
+            cell,
+            result: CellResult {
+                series: cell.series.name.clone(),
+                kernel: cell.kernel.name.clone(),
+                source: None,
+                config: cell.config.name.clone(),
+                guest: cell.guest.name.clone(),
+                variants: BTreeMap::new(),
+                identical: false,
+                allow_identical: plan.allow_identical,
+                splats: Vec::new(),
+                faults: Vec::new(),
+                tests: Vec::new(),
+            },
+            splats: Vec::new(),
+        };
+        if let Err(fault) = experiment.run().await {
+            experiment.result.faults.push(fault);
+        }
+        let interrupted = experiment.interrupted();
+        result.cells.push(experiment.finish());
+        (result.environment.accelerator, result.environment.initramfs) = boot.environment();
+        result.settle();
+        // Written after every cell: nothing that was measured is lost later.
+        if let Err(fault) = folder.write_result(&result) {
+            result.faults.push(fault);
+            break;
+        }
+        if interrupted {
+            break;
+        }
+    }
+    result.settle();
+    if let Err(fault) = folder.write_result(&result) {
+        result.faults.push(fault);
+        result.settle();
+    }
+    result
+}
+
+/// One cell while it is run.
+struct Experiment<'a, B, V> {
+    plan: &'a Plan,
+    selection: &'a Selection,
+    build: &'a B,
+    boot: &'a V,
+    folder: &'a RunFolder,
+    events: &'a Events,
+    cell: &'a Cell,
+    result: CellResult,
+    splats: Vec<(VariantName, Splat)>,
+}
+
+impl<B: Build, V: Boot> Experiment<'_, B, V> {
+    async fn run(&mut self) -> Result<(), Fault> {
+        let variants = self.variants();
+        let images = self.images(&variants).await?;
+        let hashes: Vec<&str> = images.values().map(|image| image.image_sha256.as_str()).collect();
+        if let [base, patched] = hashes[..]
+            && base == patched
+        {
+            self.result.identical = true;
+            self.events.note(format!(
+                "{}: base and patched are the same image, so there is nothing to compare",
+                self.cell.id()
+            ));
+            return Ok(());
+        }
+        if self.selection.build_only {
+            return Ok(());
+        }
+        for test in &self.cell.tests {
+            if self.selection.test.as_ref().is_some_and(|wanted| *wanted != test.name) {
+                continue;
+            }
+            let tested = self.test(test, &images).await;
+            self.result.tests.push(tested);
+            if self.interrupted() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn variants(&self) -> Vec<VariantName> {
+        let chosen = &self.selection.variants;
+        let wanted = |variant: &VariantName| chosen.is_empty() || chosen.contains(variant);
+        self.plan.variants.iter().copied().filter(wanted).collect()
+    }
+
+    async fn images(&mut self, variants: &[VariantName]) -> Result<BTreeMap<VariantName, Image>, Fault> {
+        let (source, trees) = self.build.prepare(self.cell).await?;
+        self.result.source = Some(source.origin.clone());
+        let mut images = BTreeMap::new();
+        for &variant in variants {
+            let task = self.task(variant, "");
+            let log = self.folder.build_log(&self.build_id(), variant)?;
+            let image =
+                self.build.build(&task, &source, &trees, variant, &self.cell.config, log).await?;
+            self.result.variants.insert(
+                variant,
+                VariantResult {
+                    image_sha256: image.image_sha256.clone(),
+                    release: image.release.clone(),
+                    build: BuildResult {
+                        key: image.key.clone(),
+                        compiler: image.compiler.clone(),
+                        stored: image.stored,
+                        steps: image.steps,
+                        seconds: image.seconds,
+                    },
+                },
+            );
+            images.insert(variant, image);
+        }
+        Ok(images)
+    }
+
+    async fn test(&mut self, test: &Test, images: &BTreeMap<VariantName, Image>) -> TestResult {
+        let mut result =
+            TestResult { name: test.id(), faults: Vec::new(), skips: Vec::new(), behaviour: None };
+        let mut observations = BTreeMap::new();
+        for (&variant, image) in images {
+            match self.boot_once(test, variant, image).await {
+                Ok(report) => {
+                    let skipped = report.report.outcome == Some(Outcome::Skipped);
+                    result.skips.extend(report.report.skips.iter().map(|why| format!("{variant}: {why}")));
+                    if !skipped {
+                        observations.insert(variant, report.report.observations);
+                    }
+                }
+                Err(fault) => {
+                    let stop = fault.blame == Blame::Interrupt;
+                    result.faults.push(fault);
+                    if stop {
+                        return result;
+                    }
+                }
+            }
+        }
+        if !observations.is_empty() {
+            match self.behaviour(test, images.len(), observations) {
+                Ok(behaviour) => result.behaviour = Some(behaviour),
+                Err(fault) => result.faults.push(fault),
+            }
+        }
+        result
+    }
+
+    /// One boot with one job; a boot without a result is a fault.
+    async fn boot_once(&mut self, test: &Test, variant: VariantName, image: &Image) -> Result<BootReport, Fault> {
+        let task = self.task(variant, &test.id());
+        let folder = self.folder.boot(&self.cell.id(), variant, &test.id());
+        let job = Job {
+            protocol: PROTOCOL_VERSION,
+            id: format!("{}-{variant}", test.name),
+            test: test.name.clone(),
+            parameters: test.parameters.clone(),
+            measure: None,
+            offset_ns: 0,
+        };
+        let report = self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone()).await?;
+        self.folder.record_samples(&task, &report.report.samples)?;
+        self.splats.extend(report.splats.iter().map(|splat| (variant, splat.clone())));
+        match report.fault(&task) {
+            Some(fault) => Err(fault.at(folder.display())),
+            None => Ok(report),
+        }
+    }
+
+    fn behaviour(
+        &self,
+        test: &Test,
+        variants: usize,
+        observations: BTreeMap<VariantName, Observations>,
+    ) -> Result<BehaviourResult, Fault> {
+        let folder = self.plan.root.join("snapshots").join(&self.plan.name);
+        let plan = self.plan.file.strip_prefix(&self.plan.root).unwrap_or(&self.plan.file);
+        let mut states = BTreeMap::new();
+        for (variant, observed) in &observations {
+            let name = format!("{}.{}.{variant}", self.cell.id(), test.id());
+            let state = snapshot::check(&folder, &name, &plan.display().to_string(), observed)?;
+            states.insert(*variant, state);
+        }
+        let (rows, verdict) = match (observations.get(&VariantName::Base), observations.get(&VariantName::Patched)) {
+            (Some(base), Some(patched)) => {
+                let rows = behaviour::compare(&test.name, base, patched, &self.cell.series.expect);
+                let worst = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Same);
+                (rows, Some(worst))
+            }
+            // One variant has no result, and a fault or a skip says why.
+            (Some(_), None) | (None, Some(_)) if variants == 2 => (Vec::new(), None),
+            _ => (Vec::new(), None),
+        };
+        Ok(BehaviourResult { verdict, observations, snapshot: states, rows })
+    }
+
+    fn task(&self, variant: VariantName, test: &str) -> String {
+        let cell = self.cell;
+        let images = format!("{} {}/{}/{}", variant, cell.series.name, cell.kernel.name, cell.config.name);
+        if test.is_empty() { images } else { format!("{images}/{} {test}", cell.guest.name) }
+    }
+
+    /// Cells that differ only in their guest share their builds.
+    fn build_id(&self) -> String {
+        let cell = self.cell;
+        format!("{}.{}.{}", cell.series.name, cell.kernel.name, cell.config.name)
+    }
+
+    fn interrupted(&self) -> bool {
+        let own = self.result.faults.iter();
+        own.chain(self.result.tests.iter().flat_map(|test| &test.faults))
+            .any(|fault| fault.blame == Blame::Interrupt)
+    }
+
+    fn finish(mut self) -> CellResult {
+        self.result.splats = splats::compare(&self.splats, &self.plan.allow);
+        self.result
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of a run: the data behind every report, `result.json` as it is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::behaviour::{Observations, Row, Verdict};
+use crate::compare::snapshot::SnapshotState;
+use crate::compare::splats::{SplatRow, SplatVerdict};
+use crate::fault::{ExitCode, Fault};
+use crate::plan::manifest::VariantName;
+use crate::vm::accel::Chosen;
+
+/// `schema` of `result.json`.
+pub const RUN_SCHEMA: &str = "kvet/run/1";
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`RUN_SCHEMA`].
+    pub schema: String,
+    /// Name of the run's folder.
+    pub id: String,
+    /// Name of the plan.
+    pub plan: String,
+    /// What kvet exits with.
+    pub exit_code: ExitCode,
+    /// What the figures depend on.
+    pub environment: Environment,
+    /// Faults that belong to no cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
+    /// Combinations that were not run, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<String>,
+    /// One entry for each (series, kernel, config, guest).
+    pub cells: Vec<CellResult>,
+}
+
+/// What the figures depend on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// kvet's version.
+    pub kvet: String,
+    /// The host's kernel and machine.
+    pub host: String,
+    /// First line of QEMU's `--version`.
+    pub qemu: String,
+    /// The accelerator and why; none when nothing was booted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<Chosen>,
+    /// Hash of the initramfs that every guest started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initramfs: Option<String>,
+}
+
+/// One (series, kernel, config, guest).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellResult {
+    /// Name of the series.
+    pub series: String,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// What the kernel's source is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Name of the config.
+    pub config: String,
+    /// Name of the guest.
+    pub guest: String,
+    /// The images.
+    pub variants: BTreeMap<VariantName, VariantResult>,
+    /// Base and patched are the same image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub identical: bool,
+    /// The plan allows that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_identical: bool,
+    /// What broke in the guests.
+    pub splats: Vec<SplatRow>,
+    /// Why there is no result, where there is none.
+    pub faults: Vec<Fault>,
+    /// The tests that ran.
+    pub tests: Vec<TestResult>,
+}
+
+/// A built variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VariantResult {
+    /// SHA-256 of the bootable image.
+    pub image_sha256: String,
+    /// Kernel release.
+    pub release: String,
+    /// How it came to be.
+    pub build: BuildResult,
+}
+
+/// How an image came to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuildResult {
+    /// Key in the store.
+    pub key: String,
+    /// First line of the compiler's `--version`.
+    pub compiler: String,
+    /// It was in the store.
+    pub stored: bool,
+    /// Steps that its build took.
+    pub steps: u32,
+    /// Wall-clock seconds that its build took.
+    pub seconds: u32,
+}
+
+/// One test in all its variants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TestResult {
+    /// Name and parameters.
+    pub name: String,
+    /// Why there is no result, where there is none.
+    pub faults: Vec<Fault>,
+    /// Reasons why a variant did not run it, or a part of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skips: Vec<String>,
+    /// What it observed; none without results of both variants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behaviour: Option<BehaviourResult>,
+}
+
+/// What a test observed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BehaviourResult {
+    /// The worst of its rows; none when only one variant was run.
+    pub verdict: Option<Verdict>,
+    /// What each variant observed.
+    pub observations: BTreeMap<VariantName, Observations>,
+    /// How each variant relates to its accepted snapshot.
+    pub snapshot: BTreeMap<VariantName, SnapshotState>,
+    /// The comparison.
+    pub rows: Vec<Row>,
+}
+
+impl RunResult {
+    /// Settles the exit code from everything in the result.
+    pub fn settle(&mut self) {
+        let own = self.faults.iter().map(Fault::exit_code);
+        self.exit_code = ExitCode::worst(own.chain(self.cells.iter().map(CellResult::exit_code)));
+    }
+}
+
+impl CellResult {
+    /// What the cell alone would make kvet exit with.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        let faults = self.faults.iter().map(Fault::exit_code);
+        let tests = self.tests.iter().map(TestResult::exit_code);
+        let splats = self.splats.iter().map(|row| match (row.verdict, &row.allowed) {
+            (SplatVerdict::New, None) => ExitCode::Behaviour,
+            _ => ExitCode::Acceptable,
+        });
+        let identical = match (self.identical, self.allow_identical) {
+            (true, false) => ExitCode::Inconclusive,
+            _ => ExitCode::Acceptable,
+        };
+        ExitCode::worst(faults.chain(tests).chain(splats).chain([identical]))
+    }
+}
+
+impl TestResult {
+    /// What the test alone would make kvet exit with. A test that observed
+    /// nothing says nothing, which is not a pass.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        let faults = self.faults.iter().map(Fault::exit_code);
+        let behaviour = match &self.behaviour {
+            None => ExitCode::Inconclusive,
+            Some(behaviour) if behaviour.observations.values().all(Observations::is_empty) => {
+                ExitCode::Inconclusive
+            }
+            Some(behaviour) => {
+                let verdict = behaviour.verdict.map_or(ExitCode::Acceptable, Verdict::exit_code);
+                let differs = behaviour.snapshot.values().any(|&state| state == SnapshotState::Differs);
+                let snapshot = if differs { ExitCode::Behaviour } else { ExitCode::Acceptable };
+                ExitCode::worst([verdict, snapshot])
+            }
+        };
+        ExitCode::worst(faults.chain([behaviour]))
+    }
+}

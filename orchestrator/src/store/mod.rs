@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cache folder: unpacked sources, build trees and images by content.
+//!
+//! An entry appears by one rename, so that it is whole or not there. Whoever
+//! makes one holds its lock; a lock belongs to an open file, so that it ends
+//! with its process, however that ends.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::run::event::{Events, RunEvent};
+
+/// How often a held lock is tried again.
+const LOCK_POLL: Duration = Duration::from_millis(100);
+
+/// The cache folder.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// A lock on one entry of the store, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// A folder for unfinished work inside the store, removed when dropped; one
+/// that a killed kvet left behind is removed by the next.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Scratch {
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Store {
+    /// Opens the store, makes its folders, and clears what a killed kvet left.
+    ///
+    /// # Errors
+    /// An `infra` fault when the folder cannot be used.
+    pub fn open(root: &Path) -> Result<Self, Fault> {
+        let root = std::path::absolute(root).map_err(|error| Fault::io("find the cache folder", &error))?;
+        for part in ["applied", "images", "initramfs", "locks", "probes", "scratch", "sources", "trees"] {
+            let folder = root.join(part);
+            std::fs::create_dir_all(&folder).map_err(|error| {
+                Fault::io(format!("make the cache folder {}", folder.display()), &error)
+                    .help("check the path that --cache-dir gives")
+            })?;
+        }
+        let store = Self { root };
+        store.sweep();
+        Ok(store)
+    }
+
+    /// A path inside the store. `name` is a key or a validated name.
+    #[must_use]
+    pub fn path(&self, part: &str, name: &str) -> PathBuf {
+        debug_assert!(!name.contains('/') && !name.starts_with('.'), "{name}");
+        self.root.join(part).join(name)
+    }
+
+    /// Takes the lock of an entry; says so when another kvet holds it.
+    ///
+    /// # Errors
+    /// An `infra` fault when the lock file cannot be made.
+    pub async fn lock(&self, part: &str, name: &str, events: &Events) -> Result<Lock, Fault> {
+        let path = self.root.join("locks").join(format!("{part}-{name}"));
+        let failed = |error: &io::Error| Fault::io(format!("lock {}", path.display()), error);
+        let file = File::create(&path).map_err(|error| failed(&error))?;
+        let mut said = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock { _file: file }),
+                Err(TryLockError::Error(error)) => return Err(failed(&error)),
+                Err(TryLockError::WouldBlock) => {
+                    if !said {
+                        let what = format!("{part}/{name}, which another kvet is making");
+                        events.send(&RunEvent::Waiting { what });
+                        said = true;
+                    }
+                    tokio::time::sleep(LOCK_POLL).await;
+                }
+            }
+        }
+    }
+
+    /// A fresh folder for unfinished work, on the store's file system so that
+    /// what is in it can be renamed into place.
+    ///
+    /// # Errors
+    /// An `infra` fault when it cannot be made.
+    pub fn scratch(&self) -> Result<Scratch, Fault> {
+        let parent = self.root.join("scratch");
+        let make = || -> io::Result<Scratch> {
+            // Sweepers take this lock alone: a folder that is made but not yet
+            // locked must not look abandoned to them.
+            let guard = File::create(self.root.join("locks/scratch"))?;
+            guard.lock_shared()?;
+            let folder = tempfile::Builder::new().prefix("kvet-").tempdir_in(&parent)?;
+            let lock = File::open(folder.path())?;
+            lock.lock()?;
+            Ok(Scratch { folder, _lock: lock })
+        };
+        make().map_err(|error| Fault::io(format!("make a folder in {}", parent.display()), &error))
+    }
+
+    /// Renames a finished folder or file into place; keeps the one that is
+    /// there when another process was first.
+    ///
+    /// # Errors
+    /// An `infra` fault when the rename fails.
+    pub fn publish(&self, finished: &Path, part: &str, name: &str) -> Result<PathBuf, Fault> {
+        let place = self.path(part, name);
+        match std::fs::rename(finished, &place) {
+            Err(error) if !place.exists() => {
+                Err(Fault::io(format!("move a finished entry to {}", place.display()), &error))
+            }
+            _ => Ok(place),
+        }
+    }
+
+    /// Removes scratch folders whose process is gone.
+    fn sweep(&self) {
+        let Ok(guard) = File::create(self.root.join("locks/scratch")) else { return };
+        if guard.try_lock().is_err() {
+            return;
+        }
+        for entry in std::fs::read_dir(self.root.join("scratch")).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok()) {
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+    }
+}
+
+/// Writes a file whole or not at all.
+///
+/// # Errors
+/// An `infra` fault with the path.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    let write = || -> io::Result<()> {
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
+        let file = tempfile::NamedTempFile::new_in(folder)?;
+        std::fs::write(file.path(), bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|error| Fault::io(format!("write {}", path.display()), &error))
+}
+
+/// Hash of several parts; unlike a hash of their concatenation, no two lists of
+/// parts share an input. 32 hexadecimal digits.
+#[must_use]
+pub fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_depend_on_where_parts_end() {
+        assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
+        assert_eq!(key([&b"ab"[..]]).len(), 32);
+    }
+
+    #[test]
+    fn abandoned_scratch_folders_are_removed_and_live_ones_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let live = store.scratch().unwrap();
+        let abandoned = folder.path().join("scratch/kvet-dead");
+        std::fs::create_dir(&abandoned).unwrap();
+        Store::open(folder.path()).unwrap();
+        assert!(live.path().is_dir());
+        assert!(!abandoned.exists());
+    }
+
+    #[tokio::test]
+    async fn a_held_lock_is_waited_for_and_the_wait_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let events = Events::default();
+        let held = store.lock("images", "k", &events).await.unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        events.subscribe(move |event| sender.send(event.clone()).unwrap());
+        let waiting = store.lock("images", "k", &events);
+        assert!(tokio::time::timeout(Duration::from_millis(250), waiting).await.is_err());
+        assert!(matches!(receiver.try_recv(), Ok(RunEvent::Waiting { .. })));
+        drop(held);
+        store.lock("images", "k", &events).await.unwrap();
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a VM ended, and whose fault that is. Only a matching `end` record makes
+//! a boot complete: every other ending is a fault, whatever QEMU's exit status.
+
+use kvet_records::Outcome;
+use serde::{Deserialize, Serialize};
+
+use super::console::BootPhase;
+use super::splat::Splat;
+use crate::fault::{Fault, escape};
+use crate::host::process::signal_name;
+use crate::transport::virtio::Report;
+
+/// Why a VM ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum HaltReason {
+    /// The guest reported the end of its job.
+    Completed,
+    /// The kernel said that it cannot go on.
+    KernelDied {
+        /// Title of the first splat, as the mailing lists word it.
+        title: String,
+    },
+    /// The guest was not up by its deadline.
+    BootHang {
+        /// How far it had got.
+        phase: BootPhase,
+        /// The deadline in seconds.
+        seconds: u64,
+    },
+    /// The job was not done by its deadline, though the guest's init lived.
+    TestHang {
+        /// The deadline in seconds.
+        seconds: u64,
+    },
+    /// The job was not done by its deadline, and the guest no longer answered.
+    GuestHang {
+        /// The deadline in seconds.
+        seconds: u64,
+    },
+    /// The machine reset without a word on the console: a triple fault, or a
+    /// reboot that nobody asked for.
+    Reset,
+    /// The guest broke the protocol.
+    Violation {
+        /// What it did.
+        what: String,
+        /// The offending line, escaped.
+        line: String,
+    },
+    /// QEMU ended by itself in the middle of the boot.
+    QemuDied {
+        /// How it ended.
+        how: String,
+        /// What it wrote to standard error, escaped.
+        stderr: String,
+    },
+    /// QEMU ended before it could be talked to.
+    QemuRefused {
+        /// How it ended.
+        how: String,
+        /// What it wrote to standard error, escaped.
+        stderr: String,
+    },
+    /// The user stopped kvet.
+    Interrupted,
+}
+
+impl std::fmt::Display for HaltReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Completed => f.write_str("completed"),
+            Self::KernelDied { title } => f.write_str(&escape(title)),
+            Self::BootHang { phase, seconds } => {
+                write!(f, "boot hung in phase {phase} (deadline {seconds} s)")
+            }
+            Self::TestHang { seconds } => {
+                write!(f, "the test was not done after {seconds} s; the guest still answered")
+            }
+            Self::GuestHang { seconds } => {
+                write!(f, "the guest hung: no result after {seconds} s and no sign of life")
+            }
+            Self::Reset => f.write_str("the machine reset without a word (triple fault or reboot)"),
+            Self::Violation { what, .. } => write!(f, "the guest broke the protocol: {what}"),
+            Self::QemuDied { how, .. } => write!(f, "QEMU died: {how}"),
+            Self::QemuRefused { how, .. } => write!(f, "QEMU did not start: {how}"),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+/// Everything that one boot left.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BootReport {
+    /// Why it ended.
+    pub halt: HaltReason,
+    /// What the guest reported.
+    pub report: Report,
+    /// What broke, by its console.
+    pub splats: Vec<Splat>,
+    /// The console's last lines, escaped.
+    pub tail: Vec<String>,
+    /// Wall-clock seconds from QEMU's start to `hello`, if it came.
+    pub boot_seconds: Option<f64>,
+    /// Wall-clock seconds from QEMU's start to its end.
+    pub seconds: f64,
+}
+
+impl BootReport {
+    /// Why there is no result, if there is none. `task` names the boot.
+    #[must_use]
+    pub fn fault(&self, task: &str) -> Option<Fault> {
+        let what = format!("{task}: {}", self.halt);
+        let console = self.tail.join("\n");
+        Some(match &self.halt {
+            HaltReason::Completed => return self.outcome_fault(task),
+            HaltReason::KernelDied { .. } => Fault::kernel(what)
+                .evidence(&console)
+                .help("the whole console is in the run folder; kvet.sh beside it starts the same guest by hand"),
+            HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } | HaltReason::Reset => {
+                let what = if self.tail.is_empty() { format!("{what}; the console is empty") } else { what };
+                Fault::kernel(what)
+                    .evidence(&console)
+                    .help("raise `deadlines:` in the plan if the guest is only slow")
+            }
+            HaltReason::TestHang { .. } => Fault::test(what)
+                .evidence(&console)
+                .help("raise `deadlines: {test: ...}` in the plan if the test is only slow"),
+            HaltReason::Violation { line, .. } => Fault::test(what).evidence(line),
+            HaltReason::QemuDied { stderr, .. } => Fault::infra(what).evidence(stderr),
+            HaltReason::QemuRefused { stderr, .. } => Fault::infra(what)
+                .evidence(stderr)
+                .help("`kvet doctor` says what this host can do"),
+            HaltReason::Interrupted => Fault::interrupted(),
+        })
+    }
+
+    fn outcome_fault(&self, task: &str) -> Option<Fault> {
+        let fault = match self.report.outcome.as_ref()? {
+            Outcome::Completed | Outcome::Skipped => return None,
+            Outcome::Failed { reason } => Fault::test(format!("{task}: the test failed: {reason}")),
+            Outcome::Exited { status } => {
+                Fault::test(format!("{task}: the test exited with status {status} and gave no reason"))
+            }
+            Outcome::Killed { signal } => Fault::test(format!(
+                "{task}: the test was killed by signal {signal}{}",
+                signal_name(*signal)
+            )),
+        };
+        Some(fault.evidence(&self.report.logs.join("\n")))
+    }
+}

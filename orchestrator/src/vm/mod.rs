@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One VM: what it is, how QEMU is told, how it is watched, and why it ended.
+
+pub mod accel;
+pub mod command_line;
+pub mod console;
+pub mod halt;
+pub mod machine;
+pub mod qmp;
+pub mod spec;
+pub mod splat;

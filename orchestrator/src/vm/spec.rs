@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a VM is, apart from where it runs. Base and patched are one spec with
+//! another kernel: nothing else can differ.
+
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use serde::{Deserialize, Serialize};
+
+use crate::arch::x86_64;
+use crate::plan::Guest;
+use crate::plan::manifest::MachineType;
+
+/// What executes the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// The host's hardware virtualisation.
+    Kvm,
+    /// QEMU's translator: works everywhere, some ten times slower.
+    Tcg,
+}
+
+impl std::fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        })
+    }
+}
+
+/// A VM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VmSpec {
+    /// QEMU's program.
+    pub qemu: PathBuf,
+    /// QEMU machine type.
+    pub machine: MachineType,
+    /// What executes it.
+    pub accelerator: Accelerator,
+    /// QEMU CPU model.
+    pub cpu: String,
+    /// Number of virtual CPUs.
+    pub vcpus: u32,
+    /// Guest memory.
+    pub memory: ByteSize,
+    /// The bootable image.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initramfs: PathBuf,
+    /// The kernel command line.
+    pub command_line: String,
+    /// Seed of the random numbers that QEMU gives the guest.
+    pub seed: u32,
+}
+
+/// Every guest of every run gets this seed: randomness may not be what differs
+/// between two variants.
+const SEED: u32 = 1;
+
+/// The kernel command line of every guest, before the plan's own words:
+/// the console; every message on it, since `quiet` hides WARN; an oops or a panic
+/// ends the machine at once (`panic=-1`, and `reboot=t` because microvm has no
+/// other reset), which `-no-reboot` turns into QEMU's exit; fixed addresses.
+fn command_line(guest: &Guest) -> String {
+    let mut words = vec![
+        format!("console={}", x86_64::CONSOLE),
+        format!("earlyprintk=serial,{},115200", x86_64::CONSOLE),
+    ];
+    words.extend(
+        ["ignore_loglevel", "oops=panic", "panic=-1", "reboot=t", "nokaslr", "norandmaps"]
+            .map(str::to_owned),
+    );
+    words.extend(guest.append.iter().cloned());
+    words.join(" ")
+}
+
+impl VmSpec {
+    /// The VM of a guest with a kernel and an initramfs.
+    #[must_use]
+    pub fn new(
+        guest: &Guest,
+        qemu: PathBuf,
+        accelerator: Accelerator,
+        kernel: PathBuf,
+        initramfs: PathBuf,
+    ) -> Self {
+        Self {
+            qemu,
+            machine: guest.machine,
+            accelerator,
+            cpu: match accelerator {
+                Accelerator::Kvm => "host".to_owned(),
+                Accelerator::Tcg => "max".to_owned(),
+            },
+            vcpus: guest.vcpus,
+            memory: guest.memory,
+            kernel,
+            initramfs,
+            command_line: command_line(guest),
+            seed: SEED,
+        }
+    }
+}
