@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +26,9 @@ use crate::store::{Store, key, write_atomically};
 
 /// Changes to how images are built change this.
 const RECIPE: &str = "build/1";
+
+/// What `make` is asked for.
+const TARGETS: [&str; 2] = [x86_64::MAKE_TARGET, "vmlinux"];
 
 /// What is to be built.
 #[derive(Debug, Clone)]
@@ -260,22 +264,40 @@ impl<'a> BuildTree<'a> {
             .map_err(|error| Fault::io(format!("write {}", self.request.log.display()), &error))?;
         let mut log = BufWriter::new(file);
         self.configure(config, &mut log).await?;
-        let total = if self.first { count_steps(&mut self.make(), &self.builder.stop).await } else { None };
-        let task = &self.request.task;
-        let progress = |done| {
-            self.builder.events.send(&RunEvent::BuildProgress { task: task.clone(), done, total });
-        };
-        let made = run(&mut self.make(), &mut log, &self.builder.stop, progress).await?;
-        let steps = self.expect_done(made, "does not build")?;
+        let steps = self.compile(&mut log).await?;
         drop(log);
         let image = self.publish(key, compiler, steps, began.elapsed()).await?;
         let _ = std::fs::remove_file(&self.marker);
         Ok(image)
     }
 
-    fn make(&self) -> tokio::process::Command {
+    /// Runs the build and gives the number of its steps.
+    async fn compile(&self, log: &mut BufWriter<File>) -> Result<u32, Fault> {
+        let stop = &self.builder.stop;
+        let (mut done, mut total) = (0, None);
+        let progress = |before: u32, total: Option<u32>| {
+            move |now: u32| {
+                let done = before + now;
+                // A dry run stops short of the last links, so it may be a little low.
+                let total = total.map(|total| total.max(done));
+                let task = self.request.task.clone();
+                self.builder.events.send(&RunEvent::BuildProgress { task, done, total });
+            }
+        };
+        if self.first {
+            // A dry run needs the tools that this target builds.
+            let made = run(&mut self.make(&["prepare"]), log, stop, progress(0, None)).await?;
+            done = self.expect_done(made, "cannot be prepared (make prepare)")?;
+            let rest = count_steps(&mut self.make(&TARGETS), stop).await;
+            total = rest.map(|rest| done + rest);
+        }
+        let made = run(&mut self.make(&TARGETS), log, stop, progress(done, total)).await?;
+        Ok(done + self.expect_done(made, "does not build")?)
+    }
+
+    fn make(&self, targets: &[&str]) -> tokio::process::Command {
         let mut make = make(&self.folder);
-        make.arg(format!("--jobs={}", self.builder.jobs)).args([x86_64::MAKE_TARGET, "vmlinux"]);
+        make.arg(format!("--jobs={}", self.builder.jobs)).args(targets);
         make
     }
 
@@ -357,5 +379,3 @@ impl<'a> BuildTree<'a> {
         Ok(image)
     }
 }
-
-use std::os::unix::ffi::OsStrExt;

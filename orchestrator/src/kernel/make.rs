@@ -117,10 +117,11 @@ pub async fn run(
     })
 }
 
-/// Number of steps that `make` would do, by its own dry run; `None` when that
-/// fails, which is no reason not to build.
+/// Number of steps that `make` would do, by its own dry run, which cannot see the
+/// steps after the last archive; `None` when it tells nothing, which is no
+/// reason not to build.
 pub async fn count_steps(command: &mut Command, stop: &CancellationToken) -> Option<u32> {
-    let run = crate::host::process::capture(command.arg("--dry-run"), b"");
+    let run = crate::host::process::capture(command.args(["--dry-run", "--keep-going"]), b"");
     let output = stop.run_until_cancelled(run).await?.ok()?;
     // In a dry run a step is the command that would print its short line.
     let text = String::from_utf8_lossy(&output.stdout);

@@ -32,7 +32,7 @@ fn words(event: &RunEvent) -> (String, bool) {
         RunEvent::Waiting { what } => (format!("waiting for {what}"), false),
         RunEvent::BuildStarted { task } => (format!("build {task}: configuring"), false),
         RunEvent::BuildProgress { task, done, total: Some(total) } => {
-            (format!("build {task}: {done} of {total} steps"), false)
+            (format!("build {task}: {done} of about {total} steps"), false)
         }
         RunEvent::BuildProgress { task, done, total: None } => {
             (format!("build {task}: {done} steps"), false)

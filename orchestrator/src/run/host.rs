@@ -109,7 +109,7 @@ impl Boot for Booter {
     ) -> Result<BootReport, Fault> {
         let initramfs = self.initramfs()?;
         let spec = |accelerator| {
-            VmSpec::new(&cell.guest, self.qemu.clone(), accelerator, image.kernel(), initramfs.clone())
+            VmSpec::new(task, &cell.guest, self.qemu.clone(), accelerator, image.kernel(), initramfs.clone())
         };
         let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
         let request = BootRequest {

@@ -35,7 +35,7 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
         out.push(format!("-{name}"));
         out.push(value);
     };
-    // No device and no file of the user's configuration that is not listed here.
+    option("name", format!("kvet {}", spec.name));
     option("machine", machine(spec));
     option("accel", accelerator(spec).to_owned());
     option("cpu", spec.cpu.clone());
@@ -119,6 +119,7 @@ mod tests {
 
     fn spec() -> VmSpec {
         VmSpec {
+            name: "base a/b/c/up t".into(),
             qemu: "/usr/bin/qemu-system-x86_64".into(),
             machine: MachineType::Microvm,
             accelerator: Accelerator::Tcg,

@@ -218,7 +218,7 @@ fn record(transcript: &Transcript, direction: &str, line: &[u8]) {
     // A transcript that cannot be written, on a full disk for one, is no reason
     // to lose the boot.
     let mut file = lock(transcript);
-    let _ = write!(file, "{direction} {}\n", String::from_utf8_lossy(line).trim_end());
+    let _ = writeln!(file, "{direction} {}", String::from_utf8_lossy(line).trim_end());
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -33,6 +33,8 @@ impl std::fmt::Display for Accelerator {
 /// A VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VmSpec {
+    /// What `ps` shows of it; without commas, which QEMU would take for its own.
+    pub name: String,
     /// QEMU's program.
     pub qemu: PathBuf,
     /// QEMU machine type.
@@ -80,6 +82,7 @@ impl VmSpec {
     /// The VM of a guest with a kernel and an initramfs.
     #[must_use]
     pub fn new(
+        name: &str,
         guest: &Guest,
         qemu: PathBuf,
         accelerator: Accelerator,
@@ -87,6 +90,7 @@ impl VmSpec {
         initramfs: PathBuf,
     ) -> Self {
         Self {
+            name: name.replace(',', " "),
             qemu,
             machine: guest.machine,
             accelerator,

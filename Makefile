@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+CARGO ?= cargo
+
+.PHONY: all demo test lint setup install clean
+
+all:
+	$(CARGO) build --release --workspace
+
+setup:
+	./setup
+
+# The main job: from a patch series to a verdict about a real kernel.
+demo: setup
+	$(CARGO) run --release --quiet --package kvet -- run configs/plans/khugepaged-cold.yaml
+
+# All tests, with real kernels built and booted.
+test: setup
+	$(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	if command -v cargo-deny >/dev/null; then $(CARGO) deny check; else echo "cargo-deny is not installed: licences and advisories were not checked"; fi
+
+install:
+	$(CARGO) install --locked --path orchestrator
+
+clean:
+	$(CARGO) clean
