@@ -52,7 +52,13 @@ struct Global {
     #[arg(long, global = true, value_name = "DIR", env = "KVET_CACHE_DIR")]
     cache_dir: Option<PathBuf>,
     /// Folder for the runs' results.
-    #[arg(long, global = true, value_name = "DIR", default_value = "kvet-runs", env = "KVET_RUNS_DIR")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        default_value = "kvet-runs",
+        env = "KVET_RUNS_DIR"
+    )]
     runs_dir: PathBuf,
     /// What executes the guests.
     #[arg(long, global = true, value_enum, default_value_t = Choice::Auto)]
@@ -137,7 +143,11 @@ pub async fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
+            return if error.use_stderr() {
+                ExitCode::Plan
+            } else {
+                ExitCode::Acceptable
+            };
         }
     };
     match cli.run().await {
@@ -147,7 +157,11 @@ pub async fn main() -> ExitCode {
             for fault in &faults {
                 let text = fault.to_string();
                 let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-                let first = if color { format!("\u{1b}[31m{first}\u{1b}[0m") } else { first.to_owned() };
+                let first = if color {
+                    format!("\u{1b}[31m{first}\u{1b}[0m")
+                } else {
+                    first.to_owned()
+                };
                 eprintln!("kvet: {first}");
                 if !rest.is_empty() {
                     eprintln!("{rest}");
@@ -183,11 +197,18 @@ impl Global {
 
 /// `$XDG_CACHE_HOME/kvet`, or `~/.cache/kvet`.
 fn default_cache() -> Result<PathBuf, Fault> {
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     folder("XDG_CACHE_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("kvet"))
-        .ok_or_else(|| Fault::plan("neither HOME nor XDG_CACHE_HOME is set").help("name a folder with --cache-dir"))
+        .ok_or_else(|| {
+            Fault::plan("neither HOME nor XDG_CACHE_HOME is set")
+                .help("name a folder with --cache-dir")
+        })
 }
 
 impl Cli {
@@ -195,17 +216,32 @@ impl Cli {
         match &self.command {
             Command::Doctor => Ok(self.doctor()),
             Command::Build { plan, variant } => {
-                let selection =
-                    Selection { build_only: true, variants: variant.clone(), ..Selection::default() };
+                let selection = Selection {
+                    build_only: true,
+                    variants: variant.clone(),
+                    ..Selection::default()
+                };
                 self.run_plan(plan, &selection, false).await
             }
-            Command::Run { plan, test, variant, dry_run } => {
-                let selection =
-                    Selection { test: test.clone(), variants: variant.clone(), build_only: false };
+            Command::Run {
+                plan,
+                test,
+                variant,
+                dry_run,
+            } => {
+                let selection = Selection {
+                    test: test.clone(),
+                    variants: variant.clone(),
+                    build_only: false,
+                };
                 self.run_plan(plan, &selection, *dry_run).await
             }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
-                print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
+                print(&format!(
+                    "{}\n{}",
+                    pending.display(),
+                    snapshot::difference(pending)
+                ));
                 Ok(())
             }),
             Command::Accept { plan } => self.snapshots(plan.as_deref(), |pending| {
@@ -221,7 +257,10 @@ impl Cli {
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;
                 match format {
-                    Format::Terminal => print(&terminal::render(&result, self.global.color(&std::io::stdout()))),
+                    Format::Terminal => print(&terminal::render(
+                        &result,
+                        self.global.color(&std::io::stdout()),
+                    )),
                     Format::Json => print(&String::from_utf8_lossy(&json::pretty(&result))),
                 }
                 Ok(result.exit_code)
@@ -233,10 +272,19 @@ impl Cli {
         let findings = doctor::examine();
         print(&doctor::render(&findings));
         let missing = findings.iter().any(|finding| finding.found.is_none());
-        if missing { ExitCode::Infra } else { ExitCode::Acceptable }
+        if missing {
+            ExitCode::Infra
+        } else {
+            ExitCode::Acceptable
+        }
     }
 
-    async fn run_plan(&self, plan: &Path, selection: &Selection, dry_run: bool) -> Result<ExitCode, Vec<Fault>> {
+    async fn run_plan(
+        &self,
+        plan: &Path,
+        selection: &Selection,
+        dry_run: bool,
+    ) -> Result<ExitCode, Vec<Fault>> {
         let tests = guest::tests();
         let plan = read_plan(plan, &tests)?;
         check_selection(&plan, selection).map_err(|fault| vec![fault])?;
@@ -244,12 +292,18 @@ impl Cli {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
         }
-        self.run_resolved(&plan, selection).await.map_err(|fault| vec![fault])
+        self.run_resolved(&plan, selection)
+            .await
+            .map_err(|fault| vec![fault])
     }
 
     async fn run_resolved(&self, plan: &Plan, selection: &Selection) -> Result<ExitCode, Fault> {
         // Before anything is built: what is missing at the end is missing now.
-        let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
+        let qemu = if selection.build_only {
+            None
+        } else {
+            Some(find_qemu()?)
+        };
         let store = self.global.store()?;
         let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
         let events = Events::default();
@@ -275,12 +329,23 @@ impl Cli {
             chosen: OnceCell::new(),
             initramfs: OnceCell::new(),
         };
-        let result =
-            pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
+        let result = pipeline::run(
+            plan,
+            selection,
+            &builder,
+            &booter,
+            &folder,
+            &events,
+            environment,
+        )
+        .await;
         drop((builder, booter));
         // Ends the live line before the report is printed.
         events.close();
-        print(&terminal::render(&result, self.global.color(&std::io::stdout())));
+        print(&terminal::render(
+            &result,
+            self.global.color(&std::io::stdout()),
+        ));
         if !self.global.quiet {
             print(&format!("results: {}\n", folder.path().display()));
         }
@@ -317,16 +382,24 @@ fn read_plan(plan: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
 }
 
 fn check_selection(plan: &Plan, selection: &Selection) -> Result<(), Fault> {
-    let Some(test) = &selection.test else { return Ok(()) };
-    let mut names: Vec<&str> =
-        plan.cells.iter().flat_map(|cell| &cell.tests).map(|test| test.name.as_str()).collect();
+    let Some(test) = &selection.test else {
+        return Ok(());
+    };
+    let mut names: Vec<&str> = plan
+        .cells
+        .iter()
+        .flat_map(|cell| &cell.tests)
+        .map(|test| test.name.as_str())
+        .collect();
     names.sort_unstable();
     names.dedup();
     if names.contains(&test.as_str()) {
         return Ok(());
     }
-    Err(Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
-        .help(format!("its tests are: {}", names.join(", "))))
+    Err(
+        Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
+            .help(format!("its tests are: {}", names.join(", "))),
+    )
 }
 
 /// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends

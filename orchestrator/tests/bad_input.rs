@@ -20,14 +20,26 @@ fn demo_plan(test: &str) -> String {
 fn refused(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{ended:?}");
     for word in words {
-        assert!(ended.stderr.contains(word), "{word:?} is not in\n{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(word),
+            "{word:?} is not in\n{}",
+            ended.stderr
+        );
     }
 }
 
 #[test]
 fn a_misspelt_key_is_shown_with_its_place_and_a_suggestion() {
     let ended = run(&demo_plan("{name: khugepaged_cold}").replace("series: [", "sereis: ["));
-    refused(&ended, 2, &["mine.yaml:2:1", "unknown field `sereis`", "did you mean `series`?"]);
+    refused(
+        &ended,
+        2,
+        &[
+            "mine.yaml:2:1",
+            "unknown field `sereis`",
+            "did you mean `series`?",
+        ],
+    );
 }
 
 #[test]
@@ -38,7 +50,8 @@ fn a_misspelt_key_deep_inside_is_shown_too() {
 
 #[test]
 fn names_that_nobody_has_are_all_reported_at_once() {
-    let text = demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.13");
+    let text =
+        demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.13");
     let ended = run(&text);
     refused(
         &ended,
@@ -55,33 +68,95 @@ fn names_that_nobody_has_are_all_reported_at_once() {
 #[test]
 fn wrong_values_are_explained() {
     let test = "{name: khugepaged_cold, parameters: {pmdz: 4}}";
-    let text = demo_plan(test).replace("memory: 512MiB", "memory: 1KiB, vcpus: 0, append: [\"a b\"]");
+    let text = demo_plan(test).replace(
+        "memory: 512MiB",
+        "memory: 1KiB, vcpus: 0, append: [\"a b\"]",
+    );
     let ended = run(&text);
-    refused(&ended, 2, &["no parameter of khugepaged_cold \"pmdz\"", "0 vCPUs", "of memory", "one word"]);
-    refused(&run(&demo_plan("{name: khugepaged_cold}\ndeadlines: {boot: soon}")), 2, &["\"soon\" is not a duration"]);
-    refused(&run("schema: kvet/plan/9\nseries: []\nkernels: []\nconfigs: {}\nguests: {}\ntests: []\n"), 2, &["this kvet reads kvet/plan/1"]);
+    refused(
+        &ended,
+        2,
+        &[
+            "no parameter of khugepaged_cold \"pmdz\"",
+            "0 vCPUs",
+            "of memory",
+            "one word",
+        ],
+    );
+    refused(
+        &run(&demo_plan(
+            "{name: khugepaged_cold}\ndeadlines: {boot: soon}",
+        )),
+        2,
+        &["\"soon\" is not a duration"],
+    );
+    refused(
+        &run("schema: kvet/plan/9\nseries: []\nkernels: []\nconfigs: {}\nguests: {}\ntests: []\n"),
+        2,
+        &["this kvet reads kvet/plan/1"],
+    );
     refused(&run("{"), 2, &["mine.yaml:"]);
 }
 
 #[test]
 fn a_plan_that_is_not_there_is_named_with_those_that_are() {
     let project = Project::new();
-    refused(&project.kvet(&["run", "khugepaged-colt"]), 2, &["did you mean `khugepaged-cold`?"]);
+    refused(
+        &project.kvet(&["run", "khugepaged-colt"]),
+        2,
+        &["did you mean `khugepaged-cold`?"],
+    );
     refused(&project.kvet(&["run", "none/such.yaml"]), 2, &["no plan"]);
-    refused(&project.kvet(&["run", "khugepaged-cold", "-t", "other"]), 2, &["its tests are: khugepaged_cold"]);
-    refused(&project.kvet(&["frobnicate"]), 2, &["unrecognized subcommand"]);
-    refused(&project.kvet(&["report", "kvet-runs/none"]), 2, &["cannot be read", "name a run's folder"]);
+    refused(
+        &project.kvet(&["run", "khugepaged-cold", "-t", "other"]),
+        2,
+        &["its tests are: khugepaged_cold"],
+    );
+    refused(
+        &project.kvet(&["frobnicate"]),
+        2,
+        &["unrecognized subcommand"],
+    );
+    refused(
+        &project.kvet(&["report", "kvet-runs/none"]),
+        2,
+        &["cannot be read", "name a run's folder"],
+    );
 }
 
 #[test]
 fn a_series_with_a_wrong_series_yaml_is_refused() {
     let project = Project::new();
-    project.write("configs/plans/mine.yaml", &plan("mine", "", "{name: selftest_pass}", ""));
-    project.write("patches/mine/series.yaml", &series_yaml("prerequisites: [none]", "expect:\n  - {test: nothing, observation: a, base: 1, patched: 2}\n"));
+    project.write(
+        "configs/plans/mine.yaml",
+        &plan("mine", "", "{name: selftest_pass}", ""),
+    );
+    project.write(
+        "patches/mine/series.yaml",
+        &series_yaml(
+            "prerequisites: [none]",
+            "expect:\n  - {test: nothing, observation: a, base: 1, patched: 2}\n",
+        ),
+    );
     let ended = project.kvet(&["run", "mine"]);
-    refused(&ended, 2, &["no guest test \"nothing\"", "no prerequisite \"none\"", "no *.patch file"]);
-    project.write("patches/mine/series.yaml", &series_yaml("directoin: reverse", ""));
-    refused(&project.kvet(&["run", "mine"]), 2, &["patches/mine/series.yaml:4:17", "did you mean `direction`?"]);
+    refused(
+        &ended,
+        2,
+        &[
+            "no guest test \"nothing\"",
+            "no prerequisite \"none\"",
+            "no *.patch file",
+        ],
+    );
+    project.write(
+        "patches/mine/series.yaml",
+        &series_yaml("directoin: reverse", ""),
+    );
+    refused(
+        &project.kvet(&["run", "mine"]),
+        2,
+        &["patches/mine/series.yaml:4:17", "did you mean `direction`?"],
+    );
 }
 
 #[test]
@@ -91,7 +166,14 @@ fn without_qemu_nothing_is_built_and_the_package_is_named() {
     let mut command = project.command(&["run", "khugepaged-cold"]);
     command.env("PATH", empty.path());
     let ended = common::finish(command.spawn().unwrap(), std::time::Instant::now());
-    refused(&ended, 3, &["qemu-system-x86_64 is not installed", "apt-get install qemu-system-x86"]);
+    refused(
+        &ended,
+        3,
+        &[
+            "qemu-system-x86_64 is not installed",
+            "apt-get install qemu-system-x86",
+        ],
+    );
     assert!(!project.path().join("kvet-runs").exists());
 }
 
@@ -100,6 +182,8 @@ fn a_dry_run_prints_the_resolved_plan() {
     let project = Project::new();
     let ended = project.kvet(&["run", "khugepaged-cold", "--dry-run"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let text = ended.stdout.replace(&project.path().display().to_string(), "ROOT");
+    let text = ended
+        .stdout
+        .replace(&project.path().display().to_string(), "ROOT");
     insta::assert_snapshot!(text);
 }

@@ -67,7 +67,12 @@ pub struct Row {
 
 /// Compares two variants' observations of one test; rows come sorted by name.
 #[must_use]
-pub fn compare(test: &str, base: &Observations, patched: &Observations, expect: &[Expectation]) -> Vec<Row> {
+pub fn compare(
+    test: &str,
+    base: &Observations,
+    patched: &Observations,
+    expect: &[Expectation],
+) -> Vec<Row> {
     let declared: BTreeMap<&str, &Expectation> = expect
         .iter()
         .filter(|expectation| expectation.test == test)
@@ -95,11 +100,19 @@ pub fn compare(test: &str, base: &Observations, patched: &Observations, expect: 
         .collect()
 }
 
-fn verdict(base: Option<&Value>, patched: Option<&Value>, declared: Option<&Expectation>) -> Verdict {
+fn verdict(
+    base: Option<&Value>,
+    patched: Option<&Value>,
+    declared: Option<&Expectation>,
+) -> Verdict {
     match declared {
         Some(expect) if base == Some(&expect.base) && patched == Some(&expect.patched) => {
             // A declared "no change" is kept, not changed.
-            if expect.base == expect.patched { Verdict::Same } else { Verdict::Expected }
+            if expect.base == expect.patched {
+                Verdict::Same
+            } else {
+                Verdict::Expected
+            }
         }
         Some(expect) if base == patched && expect.base != expect.patched => Verdict::Missing,
         Some(_) => Verdict::Unexpected,
@@ -114,7 +127,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn observations(pairs: &[(&str, i64)]) -> Observations {
-        pairs.iter().map(|&(name, value)| (name.to_owned(), value.into())).collect()
+        pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.into()))
+            .collect()
     }
 
     fn expect(observation: &str, base: i64, patched: i64) -> Expectation {
@@ -126,7 +142,11 @@ mod tests {
         }
     }
 
-    fn verdicts(base: &[(&str, i64)], patched: &[(&str, i64)], expect: &[Expectation]) -> Vec<Verdict> {
+    fn verdicts(
+        base: &[(&str, i64)],
+        patched: &[(&str, i64)],
+        expect: &[Expectation],
+    ) -> Vec<Verdict> {
         compare("t", &observations(base), &observations(patched), expect)
             .into_iter()
             .map(|row| row.verdict)
@@ -136,23 +156,47 @@ mod tests {
     #[test]
     fn declared_changes_are_expected_and_others_are_not() {
         let declared = [expect("kicks", 9, 5)];
-        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 5)], &declared), [Verdict::Expected]);
-        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 9)], &declared), [Verdict::Missing]);
-        assert_eq!(verdicts(&[("kicks", 5)], &[("kicks", 9)], &declared), [Verdict::Unexpected]);
-        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 6)], &declared), [Verdict::Unexpected]);
-        assert_eq!(verdicts(&[("a", 1)], &[("a", 2)], &declared), [Verdict::Unexpected, Verdict::Missing]);
+        assert_eq!(
+            verdicts(&[("kicks", 9)], &[("kicks", 5)], &declared),
+            [Verdict::Expected]
+        );
+        assert_eq!(
+            verdicts(&[("kicks", 9)], &[("kicks", 9)], &declared),
+            [Verdict::Missing]
+        );
+        assert_eq!(
+            verdicts(&[("kicks", 5)], &[("kicks", 9)], &declared),
+            [Verdict::Unexpected]
+        );
+        assert_eq!(
+            verdicts(&[("kicks", 9)], &[("kicks", 6)], &declared),
+            [Verdict::Unexpected]
+        );
+        assert_eq!(
+            verdicts(&[("a", 1)], &[("a", 2)], &declared),
+            [Verdict::Unexpected, Verdict::Missing]
+        );
     }
 
     #[test]
     fn an_observation_that_only_one_variant_has_is_not_dropped() {
         assert_eq!(verdicts(&[("a", 1)], &[], &[]), [Verdict::Unexpected]);
-        assert_eq!(verdicts(&[("a", 1)], &[("a", 1), ("b", 1)], &[]), [Verdict::Same, Verdict::Unexpected]);
+        assert_eq!(
+            verdicts(&[("a", 1)], &[("a", 1), ("b", 1)], &[]),
+            [Verdict::Same, Verdict::Unexpected]
+        );
     }
 
     #[test]
     fn expectations_of_other_tests_do_not_count() {
-        let other = Expectation { test: "other".into(), ..expect("kicks", 9, 5) };
-        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 9)], &[other]), [Verdict::Same]);
+        let other = Expectation {
+            test: "other".into(),
+            ..expect("kicks", 9, 5)
+        };
+        assert_eq!(
+            verdicts(&[("kicks", 9)], &[("kicks", 9)], &[other]),
+            [Verdict::Same]
+        );
     }
 
     proptest! {

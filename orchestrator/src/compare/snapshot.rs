@@ -39,7 +39,12 @@ impl std::fmt::Display for SnapshotState {
 ///
 /// # Errors
 /// An `infra` fault when the folder cannot be read or written.
-pub fn check(folder: &Path, name: &str, source: &str, observations: &Observations) -> Result<SnapshotState, Fault> {
+pub fn check(
+    folder: &Path,
+    name: &str,
+    source: &str,
+    observations: &Observations,
+) -> Result<SnapshotState, Fault> {
     let accepted = folder.join(format!("{name}.snap"));
     let pending = folder.join(format!("{name}.snap.new"));
     let body = body(observations);
@@ -74,11 +79,17 @@ fn body(observations: &Observations) -> String {
 
 /// The part of a snapshot file below its header.
 fn content(text: &str) -> String {
-    let rest = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
+    let rest = text
+        .strip_prefix("---\n")
+        .and_then(|rest| rest.split_once("\n---\n"));
     let body = rest.map_or(text, |(_, body)| body);
     // insta does not care about line ends at the end, and neither do editors.
     let body = body.trim_end();
-    if body.is_empty() { String::new() } else { format!("{body}\n") }
+    if body.is_empty() {
+        String::new()
+    } else {
+        format!("{body}\n")
+    }
 }
 
 /// The pending snapshots below a folder.
@@ -100,9 +111,16 @@ pub fn pending(folder: &Path) -> Vec<PathBuf> {
 /// A unified diff from what was accepted to what is pending.
 #[must_use]
 pub fn difference(pending: &Path) -> String {
-    let read = |path: &Path| std::fs::read_to_string(path).map(|text| content(&text)).unwrap_or_default();
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map(|text| content(&text))
+            .unwrap_or_default()
+    };
     let (old, new) = (read(&accepted_path(pending)), read(pending));
-    similar::TextDiff::from_lines(&old, &new).unified_diff().header("accepted", "pending").to_string()
+    similar::TextDiff::from_lines(&old, &new)
+        .unified_diff()
+        .header("accepted", "pending")
+        .to_string()
 }
 
 /// Makes a pending snapshot the accepted one.
@@ -121,7 +139,8 @@ pub fn accept(pending: &Path) -> Result<PathBuf, Fault> {
 /// # Errors
 /// An `infra` fault when it cannot be removed.
 pub fn reject(pending: &Path) -> Result<(), Fault> {
-    std::fs::remove_file(pending).map_err(|error| Fault::io(format!("reject {}", pending.display()), &error))
+    std::fs::remove_file(pending)
+        .map_err(|error| Fault::io(format!("reject {}", pending.display()), &error))
 }
 
 fn accepted_path(pending: &Path) -> PathBuf {
@@ -133,13 +152,18 @@ mod tests {
     use super::*;
 
     fn observations(cold: i64) -> Observations {
-        [("kicks.cold".to_owned(), cold.into()), ("semantics".to_owned(), "unaware".into())].into()
+        [
+            ("kicks.cold".to_owned(), cold.into()),
+            ("semantics".to_owned(), "unaware".into()),
+        ]
+        .into()
     }
 
     #[test]
     fn behaviour_is_pending_then_matches_then_differs() {
         let folder = tempfile::tempdir().unwrap();
-        let check = |cold| check(folder.path(), "cell.base", "plan.yaml", &observations(cold)).unwrap();
+        let check =
+            |cold| check(folder.path(), "cell.base", "plan.yaml", &observations(cold)).unwrap();
         assert_eq!(check(9), SnapshotState::Pending);
         let waiting = pending(folder.path());
         accept(&waiting[0]).unwrap();

@@ -48,7 +48,9 @@ pub struct SplatRow {
 pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec<SplatRow> {
     let mut seen: BTreeMap<&str, (usize, bool, bool)> = BTreeMap::new();
     for (position, (variant, splat)) in splats.iter().enumerate() {
-        let entry = seen.entry(&splat.fingerprint).or_insert((position, false, false));
+        let entry = seen
+            .entry(&splat.fingerprint)
+            .or_insert((position, false, false));
         match variant {
             VariantName::Base => entry.1 = true,
             VariantName::Patched => entry.2 = true,
@@ -68,17 +70,27 @@ pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec
             let splat = splats[position].1.clone();
             let allowed = allow
                 .iter()
-                .find(|entry| entry.pattern == splat.fingerprint || matches(&entry.pattern, &splat.title))
+                .find(|entry| {
+                    entry.pattern == splat.fingerprint || matches(&entry.pattern, &splat.title)
+                })
                 .map(|entry| entry.reason.clone());
-            SplatRow { verdict, allowed, splat }
+            SplatRow {
+                verdict,
+                allowed,
+                splat,
+            }
         })
         .collect()
 }
 
 /// Whether a pattern, in which `*` stands for any text, covers all of `text`.
 fn matches(pattern: &str, text: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(mut text) = text.strip_prefix(first) else {
+        return false;
+    };
     let mut parts: Vec<&str> = rest.split('*').collect();
     let last = parts.pop().unwrap_or_default();
     for part in parts {
@@ -105,13 +117,28 @@ mod tests {
     #[test]
     fn splats_are_new_gone_or_both() {
         let (base, patched) = (VariantName::Base, VariantName::Patched);
-        let all = [(base, splat("f")), (base, splat("g")), (patched, splat("g")), (patched, splat("h"))];
-        let allow = [SplatAllowance { pattern: "WARNING in h*".into(), reason: "known".into() }];
+        let all = [
+            (base, splat("f")),
+            (base, splat("g")),
+            (patched, splat("g")),
+            (patched, splat("h")),
+        ];
+        let allow = [SplatAllowance {
+            pattern: "WARNING in h*".into(),
+            reason: "known".into(),
+        }];
         let rows = compare(&all, &allow);
-        let verdicts: Vec<_> = rows.iter().map(|row| (row.verdict, row.allowed.is_some())).collect();
+        let verdicts: Vec<_> = rows
+            .iter()
+            .map(|row| (row.verdict, row.allowed.is_some()))
+            .collect();
         assert_eq!(
             verdicts,
-            [(SplatVerdict::Gone, false), (SplatVerdict::Both, false), (SplatVerdict::New, true)]
+            [
+                (SplatVerdict::Gone, false),
+                (SplatVerdict::Both, false),
+                (SplatVerdict::New, true)
+            ]
         );
     }
 

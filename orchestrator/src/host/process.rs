@@ -18,10 +18,12 @@ use crate::fault::Fault;
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|file| {
-        std::fs::metadata(file)
-            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    })
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|folder| folder.join(name))
+        .find(|file| {
+            std::fs::metadata(file)
+                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+        })
 }
 
 /// The program of that name in `PATH`, or an `infra` fault that names the
@@ -40,7 +42,11 @@ pub fn require_program(name: &str, package: &str) -> Result<PathBuf, Fault> {
 /// the locale can change what it does or prints. Standard input is empty.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("LC_ALL", "C").env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+        .env_clear()
+        .env("LC_ALL", "C")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -119,7 +125,10 @@ impl Drop for Group {
     }
 }
 
-#[expect(unsafe_code, reason = "only prctl(2) in the child itself can ask for a parent-death signal")]
+#[expect(
+    unsafe_code,
+    reason = "only prctl(2) in the child itself can ask for a parent-death signal"
+)]
 fn die_with_parent(command: &mut std::process::Command) {
     let parent = std::process::id();
     // SAFETY: the closure runs between fork and exec and calls only prctl(2)
@@ -130,7 +139,13 @@ fn die_with_parent(command: &mut std::process::Command) {
             // kvet may have died between fork and prctl; then nobody would send the signal.
             let alive = rustix::process::getppid()
                 .is_some_and(|pid| pid.as_raw_nonzero().get().cast_unsigned() == parent);
-            if alive { Ok(()) } else { Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())) }
+            if alive {
+                Ok(())
+            } else {
+                Err(io::Error::from_raw_os_error(
+                    rustix::io::Errno::SRCH.raw_os_error(),
+                ))
+            }
         });
     }
 }
@@ -160,10 +175,18 @@ impl Output {
 /// An `infra` fault when it cannot be started.
 pub async fn capture(command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let program = command.as_std().get_program().to_string_lossy().into_owned();
+    let program = command
+        .as_std()
+        .get_program()
+        .to_string_lossy()
+        .into_owned();
     let failed = |error: &io::Error| Fault::io(format!("run {program}"), error);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
+    command.stdin(if input.is_empty() {
+        Stdio::null()
+    } else {
+        Stdio::piped()
+    });
     let mut group = Group::spawn(command).map_err(|error| failed(&error))?;
     let stdin = group.child().stdin.take();
     let stdout = group.child().stdout.take();
@@ -187,7 +210,11 @@ pub async fn capture(command: &mut Command, input: &[u8]) -> Result<Output, Faul
     };
     tokio::join!(feed, read_out, read_err);
     let status = group.wait().await.map_err(|error| failed(&error))?;
-    Ok(Output { status, stdout: out, stderr: String::from_utf8_lossy(&err).into_owned() })
+    Ok(Output {
+        status,
+        stdout: out,
+        stderr: String::from_utf8_lossy(&err).into_owned(),
+    })
 }
 
 /// Runs a command that must succeed.
@@ -201,8 +228,17 @@ pub async fn check(command: &mut Command, input: &[u8]) -> Result<Output, Fault>
     }
     let command = command.as_std();
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
-    words.extend(command.get_args().take(6).map(|word| word.to_string_lossy().into_owned()));
-    let fault = Fault::infra(format!("`{}` failed: {}", words.join(" "), ending(output.status)));
+    words.extend(
+        command
+            .get_args()
+            .take(6)
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
+    let fault = Fault::infra(format!(
+        "`{}` failed: {}",
+        words.join(" "),
+        ending(output.status)
+    ));
     let fault = fault.evidence(&last_lines(&output.stderr, 12));
     Err(if output.stderr.contains("No space left on device") {
         fault.help("make space on that file system and run again; finished work is kept")
@@ -272,12 +308,16 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let pid = group.id().unwrap();
         let members = || {
-            std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
-                let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-                let rest = stat.rsplit(") ").next().unwrap_or_default();
-                let fields: Vec<&str> = rest.split(' ').collect();
-                fields.get(2) == Some(&pid.to_string().as_str()) && fields.first() != Some(&"Z")
-            })
+            std::fs::read_dir("/proc")
+                .unwrap()
+                .flatten()
+                .filter(|entry| {
+                    let stat =
+                        std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+                    let rest = stat.rsplit(") ").next().unwrap_or_default();
+                    let fields: Vec<&str> = rest.split(' ').collect();
+                    fields.get(2) == Some(&pid.to_string().as_str()) && fields.first() != Some(&"Z")
+                })
         };
         assert_eq!(members().count(), 2);
         group.kill().await;
@@ -288,7 +328,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_command_is_shown_with_its_last_words() {
-        let fault = check(command("sh").args(["-c", "echo because >&2; exit 3"]), b"").await.unwrap_err();
+        let fault = check(command("sh").args(["-c", "echo because >&2; exit 3"]), b"")
+            .await
+            .unwrap_err();
         assert_eq!(fault.evidence, ["because"]);
         assert!(fault.what.ends_with("exit status 3"), "{}", fault.what);
     }

@@ -32,7 +32,11 @@ impl Request {
         for fragment in &config.fragments {
             read_fragment(fragment, &mut symbols, &mut faults);
         }
-        if faults.is_empty() { Ok(Self { symbols }) } else { Err(faults) }
+        if faults.is_empty() {
+            Ok(Self { symbols })
+        } else {
+            Err(faults)
+        }
     }
 
     /// The request in `.config`'s form, sorted, without comments.
@@ -58,11 +62,16 @@ impl Request {
         for (name, wanted) in &self.symbols {
             let found = granted.get(name).map_or("n", String::as_str);
             if found != wanted.value {
-                lines.push(format!("{}: {name}: asked for {}, got {found}", wanted.place, wanted.value));
+                lines.push(format!(
+                    "{}: {name}: asked for {}, got {found}",
+                    wanted.place, wanted.value
+                ));
                 first.get_or_insert_with(|| (name.clone(), wanted.place.clone()));
             }
         }
-        let Some((name, place)) = first else { return Ok(()) };
+        let Some((name, place)) = first else {
+            return Ok(());
+        };
         let more = match lines.len() {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
@@ -74,7 +83,11 @@ impl Request {
     }
 }
 
-fn read_fragment(fragment: &Fragment, symbols: &mut BTreeMap<String, Wanted>, faults: &mut Vec<Fault>) {
+fn read_fragment(
+    fragment: &Fragment,
+    symbols: &mut BTreeMap<String, Wanted>,
+    faults: &mut Vec<Fault>,
+) {
     for (index, line) in fragment.text.lines().enumerate() {
         let place = format!("{}:{}", fragment.path.display(), index + 1);
         match parse_line(line) {
@@ -115,8 +128,13 @@ fn parse_line(line: &str) -> Parsed {
         return Parsed::Nothing;
     }
     if let Some(comment) = line.strip_prefix('#') {
-        let unset = comment.trim_start().strip_suffix(" is not set").filter(|name| is_symbol(name));
-        return unset.map_or(Parsed::Nothing, |name| Parsed::Symbol(name.to_owned(), "n".to_owned()));
+        let unset = comment
+            .trim_start()
+            .strip_suffix(" is not set")
+            .filter(|name| is_symbol(name));
+        return unset.map_or(Parsed::Nothing, |name| {
+            Parsed::Symbol(name.to_owned(), "n".to_owned())
+        });
     }
     let Some((name, value)) = line.split_once('=') else {
         return Parsed::Wrong("not a line of a kconfig fragment");
@@ -133,7 +151,10 @@ fn parse_line(line: &str) -> Parsed {
 fn is_symbol(name: &str) -> bool {
     name.strip_prefix("CONFIG_").is_some_and(|rest| {
         // A few symbols of the kernel have lower-case letters, such as ARCH_x.
-        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        !rest.is_empty()
+            && rest
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     })
 }
 
@@ -169,23 +190,36 @@ mod tests {
 
     #[test]
     fn a_dropped_symbol_is_named_with_its_line() {
-        let request = Request::read(&config(&["# why\nCONFIG_BLOCK=n\n", "CONFIG_SWAP=y\n"])).unwrap();
+        let request =
+            Request::read(&config(&["# why\nCONFIG_BLOCK=n\n", "CONFIG_SWAP=y\n"])).unwrap();
         let fault = request.check("CONFIG_MMU=y\n").unwrap_err();
         assert_eq!(fault.place.as_deref(), Some("f1.config:1"));
         assert!(fault.what.contains("CONFIG_SWAP"), "{fault}");
-        assert_eq!(fault.evidence, ["f1.config:1: CONFIG_SWAP: asked for y, got n"]);
-        request.check("CONFIG_SWAP=y\n# CONFIG_BLOCK is not set\n").unwrap();
+        assert_eq!(
+            fault.evidence,
+            ["f1.config:1: CONFIG_SWAP: asked for y, got n"]
+        );
+        request
+            .check("CONFIG_SWAP=y\n# CONFIG_BLOCK is not set\n")
+            .unwrap();
     }
 
     #[test]
     fn later_fragments_win_and_comments_do_not_count() {
-        let request = Request::read(&config(&["CONFIG_A=y\n", "# CONFIG_A is not set\n#x\n"])).unwrap();
+        let request =
+            Request::read(&config(&["CONFIG_A=y\n", "# CONFIG_A is not set\n#x\n"])).unwrap();
         assert_eq!(request.text(), "# CONFIG_A is not set\n");
     }
 
     #[test]
     fn what_kconfig_would_ignore_is_an_error() {
-        for text in ["SWAP=y", "CONFIG_SWAP = y", "CONFIG_SWAP", "CONFIG_SWAP=yes", "CONFIG_X=\""] {
+        for text in [
+            "SWAP=y",
+            "CONFIG_SWAP = y",
+            "CONFIG_SWAP",
+            "CONFIG_SWAP=yes",
+            "CONFIG_X=\"",
+        ] {
             let faults = Request::read(&config(&[text])).unwrap_err();
             assert_eq!(faults[0].place.as_deref(), Some("f0.config:1:1"), "{text}");
         }

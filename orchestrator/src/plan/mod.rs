@@ -62,7 +62,10 @@ impl Cell {
     /// `series.kernel.config.guest`: unique in a plan and safe in a path.
     #[must_use]
     pub fn id(&self) -> String {
-        format!("{}.{}.{}.{}", self.series.name, self.kernel.name, self.config.name, self.guest.name)
+        format!(
+            "{}.{}.{}.{}",
+            self.series.name, self.kernel.name, self.config.name, self.guest.name
+        )
     }
 }
 

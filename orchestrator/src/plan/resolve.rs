@@ -45,17 +45,25 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
     if argument.components().count() > 1 || argument.extension().is_some() {
         return Err(missing().help("check the path"));
     }
-    let here = std::env::current_dir().map_err(|error| Fault::io("find the current folder", &error))?;
-    let Some(folder) = here.ancestors().map(|up| up.join("configs/plans")).find(|up| up.is_dir())
+    let here =
+        std::env::current_dir().map_err(|error| Fault::io("find the current folder", &error))?;
+    let Some(folder) = here
+        .ancestors()
+        .map(|up| up.join("configs/plans"))
+        .find(|up| up.is_dir())
     else {
-        return Err(missing().help("name a plan's file, or run kvet in a folder with configs/plans/"));
+        return Err(
+            missing().help("name a plan's file, or run kvet in a folder with configs/plans/")
+        );
     };
     let file = with_suffix(folder.join(argument), "yaml");
     if file.is_file() {
         return Ok(file);
     }
     let names = names_in(&folder, "yaml");
-    Err(missing().at(folder.display()).help(known(&argument.to_string_lossy(), &names)))
+    Err(missing()
+        .at(folder.display())
+        .help(known(&argument.to_string_lossy(), &names)))
 }
 
 /// Reads a plan and everything that it names.
@@ -64,9 +72,18 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
 /// Every error that was found, each a `plan` fault with its place.
 pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
     let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
-    let mut resolver = Resolver { root: root_of(file), document, tests, faults: Vec::new() };
+    let mut resolver = Resolver {
+        root: root_of(file),
+        document,
+        tests,
+        faults: Vec::new(),
+    };
     let plan = resolver.plan();
-    if resolver.faults.is_empty() { Ok(plan) } else { Err(resolver.faults) }
+    if resolver.faults.is_empty() {
+        Ok(plan)
+    } else {
+        Err(resolver.faults)
+    }
 }
 
 /// The folder above the plan that holds `kernels/` and `patches/`; the plan's
@@ -95,9 +112,18 @@ impl Resolver<'_> {
     fn plan(&mut self) -> Plan {
         let schema = self.document.value.schema.clone();
         self.check_schema(&schema, PLAN_SCHEMA);
-        let name = self.document.file().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = self
+            .document
+            .file()
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if !is_component(&name) {
-            self.report("", format!("the plan's file name {name:?} cannot name a folder"));
+            self.report(
+                "",
+                format!("the plan's file name {name:?} cannot name a folder"),
+            );
         }
         let kernels = self.kernels();
         let configs = self.configs();
@@ -109,8 +135,10 @@ impl Resolver<'_> {
             self.faults.push(fault.evidence(&skipped.join("\n")));
         }
         let value = &self.document.value;
-        let mut variants =
-            value.variants.clone().unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
+        let mut variants = value
+            .variants
+            .clone()
+            .unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
         variants.sort();
         variants.dedup();
         if variants.is_empty() {
@@ -142,8 +170,11 @@ impl Resolver<'_> {
 
     fn check_schema(&mut self, found: &str, expected: &str) {
         if found != expected {
-            let fault = self.document.fault("schema", format!("schema {found:?} is not known here"));
-            self.faults.push(fault.help(format!("this kvet reads {expected}")));
+            let fault = self
+                .document
+                .fault("schema", format!("schema {found:?} is not known here"));
+            self.faults
+                .push(fault.help(format!("this kvet reads {expected}")));
         }
     }
 
@@ -159,14 +190,22 @@ impl Resolver<'_> {
             }
             match load::<KernelFile>(&file) {
                 Ok(document) if document.value.schema != KERNEL_SCHEMA => {
-                    self.faults.push(wrong_schema(&document, &document.value.schema, KERNEL_SCHEMA));
+                    self.faults.push(wrong_schema(
+                        &document,
+                        &document.value.schema,
+                        KERNEL_SCHEMA,
+                    ));
                 }
                 Ok(document) if !is_package(&document.value.debian.package) => {
                     let package = &document.value.debian.package;
                     let what = format!("{package:?} is not the name of a Debian package");
                     self.faults.push(document.fault("debian.package", what));
                 }
-                Ok(document) => kernels.push(Kernel { name, file, debian: document.value.debian }),
+                Ok(document) => kernels.push(Kernel {
+                    name,
+                    file,
+                    debian: document.value.debian,
+                }),
                 Err(fault) => self.faults.push(fault),
             }
         }
@@ -190,7 +229,11 @@ impl Resolver<'_> {
                     with_suffix(folder.join(&fragment), "config")
                 };
                 match std::fs::read_to_string(&file) {
-                    Ok(text) => fragments.push(Fragment { name: fragment, path: file, text }),
+                    Ok(text) => fragments.push(Fragment {
+                        name: fragment,
+                        path: file,
+                        text,
+                    }),
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                         let names = names_in(&folder, "config");
                         self.report_unknown(&path, "kconfig fragment", &fragment, &names);
@@ -198,7 +241,12 @@ impl Resolver<'_> {
                     Err(error) => self.report(&path, format!("read {}: {error}", file.display())),
                 }
             }
-            configs.push(Config { name, base, compiler, fragments });
+            configs.push(Config {
+                name,
+                base,
+                compiler,
+                fragments,
+            });
         }
         configs
     }
@@ -230,13 +278,19 @@ impl Resolver<'_> {
             if guest.vcpus == 0 || guest.vcpus > MAX_VCPUS {
                 self.report(
                     &format!("{path}.vcpus"),
-                    format!("{} vCPUs; between 1 and {MAX_VCPUS} are possible", guest.vcpus),
+                    format!(
+                        "{} vCPUs; between 1 and {MAX_VCPUS} are possible",
+                        guest.vcpus
+                    ),
                 );
             }
             if guest.memory < MIN_MEMORY {
                 self.report(
                     &format!("{path}.memory"),
-                    format!("{} of memory; a guest needs at least {MIN_MEMORY}", guest.memory),
+                    format!(
+                        "{} of memory; a guest needs at least {MIN_MEMORY}",
+                        guest.memory
+                    ),
                 );
             }
             if let Some(word) = guest.append.iter().find(|word| !is_command_line_word(word)) {
@@ -255,13 +309,22 @@ impl Resolver<'_> {
         let guest_names: Vec<String> = guests.keys().cloned().collect();
         let mut chosen: BTreeMap<String, Vec<Test>> = BTreeMap::new();
         for index in 0..self.document.value.tests.len() {
-            let TestEntry { name, guests: on, parameters } = &self.document.value.tests[index];
+            let TestEntry {
+                name,
+                guests: on,
+                parameters,
+            } = &self.document.value.tests[index];
             let (name, on, parameters) = (name.clone(), on.clone(), parameters.clone());
             let path = format!("tests.{index}");
             match self.tests.get(&name) {
                 Some(info) => {
                     for (parameter, value) in &parameters {
-                        self.check_parameter(&format!("{path}.parameters.{parameter}"), info, parameter, value);
+                        self.check_parameter(
+                            &format!("{path}.parameters.{parameter}"),
+                            info,
+                            parameter,
+                            value,
+                        );
                     }
                 }
                 None => {
@@ -271,7 +334,12 @@ impl Resolver<'_> {
                 }
             }
             let test = Test { name, parameters };
-            for (position, guest) in on.clone().unwrap_or_else(|| guest_names.clone()).iter().enumerate() {
+            for (position, guest) in on
+                .clone()
+                .unwrap_or_else(|| guest_names.clone())
+                .iter()
+                .enumerate()
+            {
                 if !guests.contains_key(guest) {
                     let place = format!("{path}.guests.{position}");
                     self.report_unknown(&place, "guest", guest, &guest_names);
@@ -279,7 +347,10 @@ impl Resolver<'_> {
                 }
                 let tests = chosen.entry(guest.clone()).or_default();
                 if tests.iter().any(|other| other.id() == test.id()) {
-                    self.report(&path, format!("test {:?} is listed twice for guest {guest:?}", test.id()));
+                    self.report(
+                        &path,
+                        format!("test {:?} is listed twice for guest {guest:?}", test.id()),
+                    );
                 }
                 tests.push(test.clone());
             }
@@ -292,12 +363,19 @@ impl Resolver<'_> {
 
     fn check_parameter(&mut self, path: &str, info: &TestInfo, name: &str, value: &Value) {
         let Some(known) = info.parameters.iter().find(|known| known.name == name) else {
-            let names: Vec<String> = info.parameters.iter().map(|known| known.name.clone()).collect();
+            let names: Vec<String> = info
+                .parameters
+                .iter()
+                .map(|known| known.name.clone())
+                .collect();
             self.report_unknown(path, &format!("parameter of {}", info.name), name, &names);
             return;
         };
         if std::mem::discriminant(&known.default) != std::mem::discriminant(value) {
-            let what = format!("parameter {name:?} is like {}, not like {value:?}", known.default);
+            let what = format!(
+                "parameter {name:?} is like {}, not like {value:?}",
+                known.default
+            );
             let fault = self.document.fault(path, what);
             self.faults.push(fault.help(known.summary.clone()));
         }
@@ -313,7 +391,8 @@ impl Resolver<'_> {
         let (mut cells, mut skipped) = (Vec::new(), Vec::new());
         for index in 0..self.document.value.series.len() {
             let name = self.document.value.series[index].clone();
-            let Some((folder, document)) = self.series_file(&format!("series.{index}"), &name) else {
+            let Some((folder, document)) = self.series_file(&format!("series.{index}"), &name)
+            else {
                 continue;
             };
             for kernel in kernels {
@@ -325,10 +404,14 @@ impl Resolver<'_> {
                     ));
                     continue;
                 }
-                let Some(series) = self.series(&folder, &document, &kernel.name) else { continue };
+                let Some(series) = self.series(&folder, &document, &kernel.name) else {
+                    continue;
+                };
                 for config in configs {
                     for (guest_name, guest) in guests {
-                        let Some(tests) = tests.get(guest_name) else { continue };
+                        let Some(tests) = tests.get(guest_name) else {
+                            continue;
+                        };
                         cells.push(Cell {
                             series: series.clone(),
                             kernel: kernel.clone(),
@@ -345,14 +428,22 @@ impl Resolver<'_> {
 
     fn series_file(&mut self, path: &str, name: &str) -> Option<(PathBuf, Document<SeriesFile>)> {
         let patches = self.root.join("patches");
-        let folder = if name.contains('/') { self.root.join(name) } else { patches.join(name) };
+        let folder = if name.contains('/') {
+            self.root.join(name)
+        } else {
+            patches.join(name)
+        };
         if !folder.is_dir() {
             self.report_unknown(path, "series", name, &folders_in(&patches));
             return None;
         }
         match load::<SeriesFile>(&folder.join("series.yaml")) {
             Ok(document) if document.value.schema != SERIES_SCHEMA => {
-                self.faults.push(wrong_schema(&document, &document.value.schema, SERIES_SCHEMA));
+                self.faults.push(wrong_schema(
+                    &document,
+                    &document.value.schema,
+                    SERIES_SCHEMA,
+                ));
                 None
             }
             Ok(document) => Some((folder, document)),
@@ -370,16 +461,23 @@ impl Resolver<'_> {
         kernel: &str,
     ) -> Option<Series> {
         let faults = self.faults.len();
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if !is_component(&name) {
-            self.faults.push(document.fault("", format!("{name:?} cannot name a series")));
+            self.faults
+                .push(document.fault("", format!("{name:?} cannot name a series")));
         }
         let file = &document.value;
         for (index, expectation) in file.expect.iter().enumerate() {
             if !self.tests.contains_key(&expectation.test) {
                 let names: Vec<String> = self.tests.keys().cloned().collect();
-                let fault = document
-                    .fault(&format!("expect.{index}.test"), format!("no guest test {:?}", expectation.test));
+                let fault = document.fault(
+                    &format!("expect.{index}.test"),
+                    format!("no guest test {:?}", expectation.test),
+                );
                 self.push_once(fault.help(known(&expectation.test, &names)));
             }
         }
@@ -395,7 +493,10 @@ impl Resolver<'_> {
                 continue;
             }
             match patches_in(&folder) {
-                Ok(patches) => prerequisites.push(PatchSet { name: wanted.clone(), patches }),
+                Ok(patches) => prerequisites.push(PatchSet {
+                    name: wanted.clone(),
+                    patches,
+                }),
                 Err(fault) => self.push_once(fault),
             }
         }
@@ -426,8 +527,11 @@ impl Resolver<'_> {
 
     fn check_component(&mut self, path: &str, kind: &str, name: &str) {
         if !is_component(name) {
-            let fault = self.document.fault(path, format!("{name:?} cannot name a {kind}"));
-            self.faults.push(fault.help("use letters, digits, '-', '_' and '.', a letter or digit first"));
+            let fault = self
+                .document
+                .fault(path, format!("{name:?} cannot name a {kind}"));
+            self.faults
+                .push(fault.help("use letters, digits, '-', '_' and '.', a letter or digit first"));
         }
     }
 }
@@ -456,11 +560,24 @@ fn deadlines(entry: DeadlineEntry) -> Deadlines {
 fn merge(name: &str, chain: &[&GuestEntry]) -> Guest {
     Guest {
         name: name.to_owned(),
-        machine: chain.iter().find_map(|entry| entry.machine).unwrap_or_default(),
+        machine: chain
+            .iter()
+            .find_map(|entry| entry.machine)
+            .unwrap_or_default(),
         vcpus: chain.iter().find_map(|entry| entry.vcpus).unwrap_or(1),
-        memory: chain.iter().find_map(|entry| entry.memory).unwrap_or(ByteSize::gib(1)),
-        root: chain.iter().find_map(|entry| entry.root).unwrap_or_default(),
-        append: chain.iter().rev().flat_map(|entry| entry.append.iter().cloned()).collect(),
+        memory: chain
+            .iter()
+            .find_map(|entry| entry.memory)
+            .unwrap_or(ByteSize::gib(1)),
+        root: chain
+            .iter()
+            .find_map(|entry| entry.root)
+            .unwrap_or_default(),
+        append: chain
+            .iter()
+            .rev()
+            .flat_map(|entry| entry.append.iter().cloned())
+            .collect(),
     }
 }
 
@@ -474,7 +591,9 @@ fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
         };
         let size = std::fs::metadata(&path).map_err(read)?.len();
         if size > MAX_PATCH_BYTES {
-            return Err(Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display()));
+            return Err(
+                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display()),
+            );
         }
         let bytes = std::fs::read(&path).map_err(read)?;
         patches.push(PatchFile { name, path, bytes });
@@ -491,7 +610,9 @@ fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
 fn is_component(name: &str) -> bool {
     name.len() <= 100
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// Debian policy, section 5.6.1: what a package's name is made of.
@@ -513,7 +634,11 @@ fn files_in(folder: &Path, extension: &str) -> Vec<String> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| Path::new(name).extension().is_some_and(|found| found == extension))
+        .filter(|name| {
+            Path::new(name)
+                .extension()
+                .is_some_and(|found| found == extension)
+        })
         .collect();
     names.sort();
     names
@@ -521,7 +646,10 @@ fn files_in(folder: &Path, extension: &str) -> Vec<String> {
 
 fn names_in(folder: &Path, extension: &str) -> Vec<String> {
     let suffix = format!(".{extension}");
-    files_in(folder, extension).iter().map(|name| name.trim_end_matches(&suffix).to_owned()).collect()
+    files_in(folder, extension)
+        .iter()
+        .map(|name| name.trim_end_matches(&suffix).to_owned())
+        .collect()
 }
 
 fn folders_in(folder: &Path) -> Vec<String> {

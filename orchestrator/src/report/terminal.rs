@@ -17,7 +17,10 @@ const MAX_VALUE: usize = 24;
 /// The report of a run.
 #[must_use]
 pub fn render(result: &RunResult, color: bool) -> String {
-    let mut page = Page { out: String::new(), color };
+    let mut page = Page {
+        out: String::new(),
+        color,
+    };
     for fault in &result.faults {
         page.fault("", fault);
     }
@@ -29,7 +32,11 @@ pub fn render(result: &RunResult, color: bool) -> String {
     }
     page.environment(result);
     let code = result.exit_code;
-    let style = if code == ExitCode::Acceptable { GREEN } else { RED };
+    let style = if code == ExitCode::Acceptable {
+        GREEN
+    } else {
+        RED
+    };
     let verdict = page.paint(style, &format!("exit {}: {}", code as u8, code.meaning()));
     page.line(&verdict);
     page.out
@@ -52,11 +59,18 @@ impl Page {
     }
 
     fn paint(&self, style: &str, text: &str) -> String {
-        if self.color { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
+        if self.color {
+            format!("\u{1b}[{style}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     fn cell(&mut self, cell: &CellResult) {
-        let source = cell.source.as_deref().map_or(String::new(), |source| format!(" ({})", escape(source)));
+        let source = cell
+            .source
+            .as_deref()
+            .map_or(String::new(), |source| format!(" ({})", escape(source)));
         let title = format!(
             "{} on {}{source}, config {}, guest {}",
             cell.series, cell.kernel, cell.config, cell.guest
@@ -67,7 +81,10 @@ impl Page {
             let how = if built.build.stored {
                 "from the store".to_owned()
             } else {
-                format!("built in {} s, {} steps", built.build.seconds, built.build.steps)
+                format!(
+                    "built in {} s, {} steps",
+                    built.build.seconds, built.build.steps
+                )
             };
             self.line(&format!(
                 "  {:<8} {}  linux {}  {how}",
@@ -78,7 +95,9 @@ impl Page {
         }
         if cell.identical {
             let words = self.paint(YELLOW, "identical");
-            self.line(&format!("  {words}: the series changes nothing in this configuration"));
+            self.line(&format!(
+                "  {words}: the series changes nothing in this configuration"
+            ));
         }
         for fault in &cell.faults {
             self.fault("  ", fault);
@@ -92,7 +111,10 @@ impl Page {
                 None => String::new(),
             };
             let title = escape(&row.splat.title);
-            self.line(&format!("  splat ({}{allowed}): {title} [{}]", row.verdict, row.splat.fingerprint));
+            self.line(&format!(
+                "  splat ({}{allowed}): {title} [{}]",
+                row.verdict, row.splat.fingerprint
+            ));
         }
         self.line("");
     }
@@ -117,9 +139,16 @@ impl Page {
             let observed = behaviour.observations.values().next();
             let names = observed.map(|observed| observed.keys().cloned().collect::<Vec<_>>());
             let value = |name: &String| {
-                variants.iter().map(|variant| shown(behaviour.observations[variant].get(name))).collect()
+                variants
+                    .iter()
+                    .map(|variant| shown(behaviour.observations[variant].get(name)))
+                    .collect()
             };
-            names.unwrap_or_default().into_iter().map(|name| (name.clone(), value(&name), None)).collect()
+            names
+                .unwrap_or_default()
+                .into_iter()
+                .map(|name| (name.clone(), value(&name), None))
+                .collect()
         } else {
             let row = |row: &crate::compare::behaviour::Row| {
                 let values = vec![shown(row.base.as_ref()), shown(row.patched.as_ref())];
@@ -127,8 +156,18 @@ impl Page {
             };
             behaviour.rows.iter().map(row).collect()
         };
-        let first = rows.iter().map(|row| row.0.len() + 2).chain([name.len()]).max().unwrap_or(0);
-        let width = rows.iter().flat_map(|row| row.1.iter().map(String::len)).chain([8]).max().unwrap_or(8);
+        let first = rows
+            .iter()
+            .map(|row| row.0.len() + 2)
+            .chain([name.len()])
+            .max()
+            .unwrap_or(0);
+        let width = rows
+            .iter()
+            .flat_map(|row| row.1.iter().map(String::len))
+            .chain([8])
+            .max()
+            .unwrap_or(8);
         let heads: String = variants.iter().fold(String::new(), |mut out, variant| {
             let _ = write!(out, "  {:<width$}", variant.to_string());
             out
@@ -154,7 +193,9 @@ impl Page {
     }
 
     fn verdict(&mut self, behaviour: &BehaviourResult) {
-        let Some(verdict) = behaviour.verdict else { return };
+        let Some(verdict) = behaviour.verdict else {
+            return;
+        };
         let words = match verdict {
             Verdict::Same => "the same with and without the series",
             Verdict::Expected => "changed as the series declares, and nothing else",
@@ -182,7 +223,11 @@ impl Page {
             .iter()
             .map(|(variant, state)| format!("{variant} {state}"))
             .collect();
-        let hint = match behaviour.snapshot.values().any(|state| *state != SnapshotState::Matches) {
+        let hint = match behaviour
+            .snapshot
+            .values()
+            .any(|state| *state != SnapshotState::Matches)
+        {
             true => " (`kvet review` shows it, `kvet accept` takes it)",
             false => "",
         };
@@ -219,7 +264,9 @@ fn verdict_is_bad(verdict: Verdict) -> bool {
 }
 
 fn shown(value: Option<&Value>) -> String {
-    let Some(value) = value else { return "-".to_owned() };
+    let Some(value) = value else {
+        return "-".to_owned();
+    };
     let text = escape(&value.to_string());
     match text.char_indices().nth(MAX_VALUE) {
         Some((end, _)) => format!("{}…", &text[..end]),

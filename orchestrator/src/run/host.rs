@@ -34,7 +34,10 @@ impl Build for Builder {
             let trees = series::apply(&source, &cell.series, &self.store).await?;
             Ok((source, trees))
         };
-        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(Fault::interrupted()))
+        self.stop
+            .run_until_cancelled(work)
+            .await
+            .unwrap_or_else(|| Err(Fault::interrupted()))
     }
 
     async fn build(
@@ -83,8 +86,18 @@ impl Booter {
         if let Some(chosen) = self.chosen.get() {
             return Ok(chosen.accelerator);
         }
-        let chosen = choose(self.choice, spec, &self.probe_folder, &self.store, &self.stop).await?;
-        self.events.note(format!("accelerator {}: {}", chosen.accelerator, chosen.reason));
+        let chosen = choose(
+            self.choice,
+            spec,
+            &self.probe_folder,
+            &self.store,
+            &self.stop,
+        )
+        .await?;
+        self.events.note(format!(
+            "accelerator {}: {}",
+            chosen.accelerator, chosen.reason
+        ));
         Ok(self.chosen.get_or_init(|| chosen).accelerator)
     }
 
@@ -109,7 +122,14 @@ impl Boot for Booter {
     ) -> Result<BootReport, Fault> {
         let initramfs = self.initramfs()?;
         let spec = |accelerator| {
-            VmSpec::new(task, &cell.guest, self.qemu.clone(), accelerator, image.kernel(), initramfs.clone())
+            VmSpec::new(
+                task,
+                &cell.guest,
+                self.qemu.clone(),
+                accelerator,
+                image.kernel(),
+                initramfs.clone(),
+            )
         };
         let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
         let request = BootRequest {
@@ -123,8 +143,14 @@ impl Boot for Booter {
     }
 
     fn environment(&self) -> (Option<Chosen>, Option<String>) {
-        let stem = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        (self.chosen.get().cloned(), self.initramfs.get().and_then(stem))
+        let stem = |path: &PathBuf| {
+            path.file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned())
+        };
+        (
+            self.chosen.get().cloned(),
+            self.initramfs.get().and_then(stem),
+        )
     }
 }
 
@@ -140,7 +166,9 @@ pub fn find_qemu() -> Result<PathBuf, Fault> {
 pub async fn environment(qemu: Option<&Path>) -> Environment {
     let uname = rustix::system::uname();
     let version = match qemu {
-        Some(qemu) => capture(command(qemu).arg("--version"), b"").await.map(|output| output.text()),
+        Some(qemu) => capture(command(qemu).arg("--version"), b"")
+            .await
+            .map(|output| output.text()),
         None => Ok(String::new()),
     };
     Environment {
@@ -151,7 +179,12 @@ pub async fn environment(qemu: Option<&Path>) -> Environment {
             uname.release().to_string_lossy(),
             uname.machine().to_string_lossy()
         ),
-        qemu: version.unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
+        qemu: version
+            .unwrap_or_default()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         accelerator: None,
         initramfs: None,
     }

@@ -156,7 +156,10 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     async fn run(&mut self) -> Result<(), Fault> {
         let variants = self.variants();
         let images = self.images(&variants).await?;
-        let hashes: Vec<&str> = images.values().map(|image| image.image_sha256.as_str()).collect();
+        let hashes: Vec<&str> = images
+            .values()
+            .map(|image| image.image_sha256.as_str())
+            .collect();
         if let [base, patched] = hashes[..]
             && base == patched
         {
@@ -171,7 +174,12 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             return Ok(());
         }
         for test in &self.cell.tests {
-            if self.selection.test.as_ref().is_some_and(|wanted| *wanted != test.name) {
+            if self
+                .selection
+                .test
+                .as_ref()
+                .is_some_and(|wanted| *wanted != test.name)
+            {
                 continue;
             }
             let tested = self.test(test, &images).await;
@@ -189,15 +197,20 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         self.plan.variants.iter().copied().filter(wanted).collect()
     }
 
-    async fn images(&mut self, variants: &[VariantName]) -> Result<BTreeMap<VariantName, Image>, Fault> {
+    async fn images(
+        &mut self,
+        variants: &[VariantName],
+    ) -> Result<BTreeMap<VariantName, Image>, Fault> {
         let (source, trees) = self.build.prepare(self.cell).await?;
         self.result.source = Some(source.origin.clone());
         let mut images = BTreeMap::new();
         for &variant in variants {
             let task = self.task(variant, "");
             let log = self.folder.build_log(&self.build_id(), variant)?;
-            let image =
-                self.build.build(&task, &source, &trees, variant, &self.cell.config, log).await?;
+            let image = self
+                .build
+                .build(&task, &source, &trees, variant, &self.cell.config, log)
+                .await?;
             self.result.variants.insert(
                 variant,
                 VariantResult {
@@ -218,15 +231,24 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     async fn test(&mut self, test: &Test, images: &BTreeMap<VariantName, Image>) -> TestResult {
-        let mut result =
-            TestResult { name: test.id(), faults: Vec::new(), skips: Vec::new(), behaviour: None };
+        let mut result = TestResult {
+            name: test.id(),
+            faults: Vec::new(),
+            skips: Vec::new(),
+            behaviour: None,
+        };
         let mut observations = BTreeMap::new();
+        let mut skipped = Vec::new();
         for (&variant, image) in images {
             match self.boot_once(test, variant, image).await {
                 Ok(report) => {
-                    let skipped = report.report.outcome == Some(Outcome::Skipped);
-                    result.skips.extend(report.report.skips.iter().map(|why| format!("{variant}: {why}")));
-                    if !skipped {
+                    let skips = report.report.skips.iter();
+                    result
+                        .skips
+                        .extend(skips.map(|why| format!("{variant}: {why}")));
+                    if report.report.outcome == Some(Outcome::Skipped) {
+                        skipped.push(variant);
+                    } else {
                         observations.insert(variant, report.report.observations);
                     }
                 }
@@ -240,7 +262,8 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             }
         }
         if !observations.is_empty() {
-            match self.behaviour(test, images.len(), observations) {
+            // A test that only one of two kernels can run has found a difference.
+            match self.behaviour(test, observations, &skipped) {
                 Ok(behaviour) => result.behaviour = Some(behaviour),
                 Err(fault) => result.faults.push(fault),
             }
@@ -249,7 +272,12 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     /// One boot with one job; a boot without a result is a fault.
-    async fn boot_once(&mut self, test: &Test, variant: VariantName, image: &Image) -> Result<BootReport, Fault> {
+    async fn boot_once(
+        &mut self,
+        test: &Test,
+        variant: VariantName,
+        image: &Image,
+    ) -> Result<BootReport, Fault> {
         let task = self.task(variant, &test.id());
         let folder = self.folder.boot(&self.cell.id(), variant, &test.id());
         let job = Job {
@@ -260,9 +288,13 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             measure: None,
             offset_ns: 0,
         };
-        let report = self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone()).await?;
+        let report = self
+            .boot
+            .boot(&task, self.cell, image, job, self.plan, folder.clone())
+            .await?;
         self.folder.record_samples(&task, &report.report.samples)?;
-        self.splats.extend(report.splats.iter().map(|splat| (variant, splat.clone())));
+        self.splats
+            .extend(report.splats.iter().map(|splat| (variant, splat.clone())));
         match report.fault(&task) {
             Some(fault) => Err(fault.at(folder.display())),
             None => Ok(report),
@@ -272,40 +304,67 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     fn behaviour(
         &self,
         test: &Test,
-        variants: usize,
-        observations: BTreeMap<VariantName, Observations>,
+        mut observations: BTreeMap<VariantName, Observations>,
+        skipped: &[VariantName],
     ) -> Result<BehaviourResult, Fault> {
         let folder = self.plan.root.join("snapshots").join(&self.plan.name);
-        let plan = self.plan.file.strip_prefix(&self.plan.root).unwrap_or(&self.plan.file);
+        let plan = self
+            .plan
+            .file
+            .strip_prefix(&self.plan.root)
+            .unwrap_or(&self.plan.file);
         let mut states = BTreeMap::new();
         for (variant, observed) in &observations {
             let name = format!("{}.{}.{variant}", self.cell.id(), test.id());
             let state = snapshot::check(&folder, &name, &plan.display().to_string(), observed)?;
             states.insert(*variant, state);
         }
-        let (rows, verdict) = match (observations.get(&VariantName::Base), observations.get(&VariantName::Patched)) {
+        observations.extend(
+            skipped
+                .iter()
+                .map(|&variant| (variant, Observations::new())),
+        );
+        let variant = |name| observations.get(&name);
+        let (rows, verdict) = match (variant(VariantName::Base), variant(VariantName::Patched)) {
             (Some(base), Some(patched)) => {
                 let rows = behaviour::compare(&test.name, base, patched, &self.cell.series.expect);
-                let worst = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Same);
+                let worst = rows
+                    .iter()
+                    .map(|row| row.verdict)
+                    .max()
+                    .unwrap_or(Verdict::Same);
                 (rows, Some(worst))
             }
-            // One variant has no result, and a fault or a skip says why.
-            (Some(_), None) | (None, Some(_)) if variants == 2 => (Vec::new(), None),
             _ => (Vec::new(), None),
         };
-        Ok(BehaviourResult { verdict, observations, snapshot: states, rows })
+        Ok(BehaviourResult {
+            verdict,
+            observations,
+            snapshot: states,
+            rows,
+        })
     }
 
     fn task(&self, variant: VariantName, test: &str) -> String {
         let cell = self.cell;
-        let images = format!("{} {}/{}/{}", variant, cell.series.name, cell.kernel.name, cell.config.name);
-        if test.is_empty() { images } else { format!("{images}/{} {test}", cell.guest.name) }
+        let images = format!(
+            "{} {}/{}/{}",
+            variant, cell.series.name, cell.kernel.name, cell.config.name
+        );
+        if test.is_empty() {
+            images
+        } else {
+            format!("{images}/{} {test}", cell.guest.name)
+        }
     }
 
     /// Cells that differ only in their guest share their builds.
     fn build_id(&self) -> String {
         let cell = self.cell;
-        format!("{}.{}.{}", cell.series.name, cell.kernel.name, cell.config.name)
+        format!(
+            "{}.{}.{}",
+            cell.series.name, cell.kernel.name, cell.config.name
+        )
     }
 
     fn interrupted(&self) -> bool {

@@ -55,13 +55,18 @@ pub async fn choose(
     stop: &CancellationToken,
 ) -> Result<Chosen, Fault> {
     if choice == Choice::Tcg {
-        return Ok(Chosen { accelerator: Accelerator::Tcg, reason: "asked for".to_owned() });
+        return Ok(Chosen {
+            accelerator: Accelerator::Tcg,
+            reason: "asked for".to_owned(),
+        });
     }
     let verdict = match device() {
         Err(reason) => Err(reason),
         Ok(()) => {
             let file = store.path("probes", &format!("{}.json", probe_key(&spec.qemu)));
-            let kept = std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            let kept = std::fs::read(&file)
+                .ok()
+                .and_then(|text| serde_json::from_slice(&text).ok());
             match kept {
                 Some(verdict) => verdict,
                 None => {
@@ -77,15 +82,24 @@ pub async fn choose(
             accelerator: Accelerator::Kvm,
             reason: "a probe boot came up".to_owned(),
         }),
-        (Err(reason), Choice::Kvm) => Err(Fault::infra(format!("KVM does not work here: {reason}"))
-            .help("leave out `--accel kvm` to use TCG")),
-        (Err(reason), _) => Ok(Chosen { accelerator: Accelerator::Tcg, reason: format!("no KVM: {reason}") }),
+        (Err(reason), Choice::Kvm) => {
+            Err(Fault::infra(format!("KVM does not work here: {reason}"))
+                .help("leave out `--accel kvm` to use TCG"))
+        }
+        (Err(reason), _) => Ok(Chosen {
+            accelerator: Accelerator::Tcg,
+            reason: format!("no KVM: {reason}"),
+        }),
     }
 }
 
 /// Whether the device can be opened at all.
 fn device() -> Result<(), String> {
-    match std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+    match std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+    {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("/dev/kvm: {error}")),
     }
@@ -94,9 +108,15 @@ fn device() -> Result<(), String> {
 fn probe_key(qemu: &Path) -> String {
     let boot_id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let program = std::fs::canonicalize(qemu).unwrap_or_else(|_| qemu.to_owned());
-    let changed = std::fs::metadata(&program).and_then(|data| data.modified()).ok();
+    let changed = std::fs::metadata(&program)
+        .and_then(|data| data.modified())
+        .ok();
     let changed = format!("{changed:?}");
-    key([&boot_id, program.as_os_str().as_encoded_bytes(), changed.as_bytes()])
+    key([
+        &boot_id,
+        program.as_os_str().as_encoded_bytes(),
+        changed.as_bytes(),
+    ])
 }
 
 async fn probe(
@@ -106,7 +126,11 @@ async fn probe(
 ) -> Result<Result<(), String>, Fault> {
     let request = BootRequest {
         task: "KVM probe".to_owned(),
-        spec: VmSpec { accelerator: Accelerator::Kvm, cpu: "host".to_owned(), ..spec.clone() },
+        spec: VmSpec {
+            accelerator: Accelerator::Kvm,
+            cpu: "host".to_owned(),
+            ..spec.clone()
+        },
         // A guest refuses a job that it does not know, which is all that is asked of it here.
         job: Job {
             protocol: PROTOCOL_VERSION,
@@ -116,7 +140,10 @@ async fn probe(
             measure: None,
             offset_ns: 0,
         },
-        deadlines: Deadlines { boot: PROBE_DEADLINE, test: PROBE_DEADLINE },
+        deadlines: Deadlines {
+            boot: PROBE_DEADLINE,
+            test: PROBE_DEADLINE,
+        },
         folder: folder.to_owned(),
     };
     let report = boot(&request, &Events::default(), stop).await?;

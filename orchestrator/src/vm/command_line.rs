@@ -46,11 +46,24 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     option("kernel", spec.kernel.display().to_string());
     option("initrd", spec.initramfs.display().to_string());
     option("append", spec.command_line.clone());
-    option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny".to_owned());
+    option(
+        "sandbox",
+        "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny".to_owned(),
+    );
     option("display", "none".to_owned());
     match channels {
-        Channels::Inherited { qmp, console, records, job } => {
-            for (id, fd) in [("qmp", qmp), ("console", console), ("records", records), ("job", job)] {
+        Channels::Inherited {
+            qmp,
+            console,
+            records,
+            job,
+        } => {
+            for (id, fd) in [
+                ("qmp", qmp),
+                ("console", console),
+                ("records", records),
+                ("job", job),
+            ] {
                 option("chardev", format!("socket,id={id},fd={fd}"));
             }
             option("mon", "chardev=qmp,mode=control".to_owned());
@@ -63,8 +76,14 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     }
     option("serial", "chardev:console".to_owned());
     option("device", "virtio-serial-device".to_owned());
-    option("device", format!("virtserialport,chardev=records,name={RECORDS_PORT}"));
-    option("device", format!("virtserialport,chardev=job,name={JOB_PORT}"));
+    option(
+        "device",
+        format!("virtserialport,chardev=records,name={RECORDS_PORT}"),
+    );
+    option(
+        "device",
+        format!("virtserialport,chardev=job,name={JOB_PORT}"),
+    );
     out.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     out
 }
@@ -135,7 +154,12 @@ mod tests {
 
     #[test]
     fn the_arguments_of_a_boot() {
-        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+        let channels = Channels::Inherited {
+            qmp: 3,
+            console: 4,
+            records: 5,
+            job: 6,
+        };
         insta::assert_snapshot!(arguments(&spec(), &channels).join("\n"));
     }
 

@@ -93,7 +93,8 @@ impl<W: Write> Console<W> {
             self.log.write_all(bytes)?;
             self.written += bytes.len() as u64;
             if self.written >= MAX_LOG_BYTES {
-                self.log.write_all(b"\n[kvet: the console was cut here]\n")?;
+                self.log
+                    .write_all(b"\n[kvet: the console was cut here]\n")?;
             }
         }
         Ok(())
@@ -115,7 +116,8 @@ impl<W: Write> Console<W> {
     pub fn finish(mut self) -> (Vec<String>, Findings) {
         let _ = self.log.flush();
         if let Some(line) = self.splitter.finish() {
-            self.tail.push_back(escape(&String::from_utf8_lossy(&line.bytes)));
+            self.tail
+                .push_back(escape(&String::from_utf8_lossy(&line.bytes)));
         }
         (self.tail.into(), self.scanner.finish())
     }
@@ -145,7 +147,9 @@ mod tests {
         let mut console = Console::new(Vec::new());
         console.push(b"Decompressing Linux...\n").unwrap();
         assert_eq!(console.phase(), BootPhase::Decompression);
-        console.push(b"[    0.000000] Linux version 6.12.1\r\n").unwrap();
+        console
+            .push(b"[    0.000000] Linux version 6.12.1\r\n")
+            .unwrap();
         for number in 0..50 {
             console.push(format!("line {number}\n").as_bytes()).unwrap();
         }
@@ -158,7 +162,9 @@ mod tests {
     #[test]
     fn a_panic_is_evidence_as_soon_as_its_line_is_there() {
         let mut console = Console::new(Vec::new());
-        console.push(b"[    1.0] Kernel panic - not syncing: VFS: Unable to mount root fs").unwrap();
+        console
+            .push(b"[    1.0] Kernel panic - not syncing: VFS: Unable to mount root fs")
+            .unwrap();
         assert!(console.fatal().is_none());
         console.push(b" on unknown-block(0,0)\n").unwrap();
         assert!(console.fatal().is_some());

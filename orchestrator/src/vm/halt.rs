@@ -76,10 +76,16 @@ impl std::fmt::Display for HaltReason {
                 write!(f, "boot hung in phase {phase} (deadline {seconds} s)")
             }
             Self::TestHang { seconds } => {
-                write!(f, "the test was not done after {seconds} s; the guest still answered")
+                write!(
+                    f,
+                    "the test was not done after {seconds} s; the guest still answered"
+                )
             }
             Self::GuestHang { seconds } => {
-                write!(f, "the guest hung: no result after {seconds} s and no sign of life")
+                write!(
+                    f,
+                    "the guest hung: no result after {seconds} s and no sign of life"
+                )
             }
             Self::Reset => f.write_str("the machine reset without a word (triple fault or reboot)"),
             Self::Violation { what, .. } => write!(f, "the guest broke the protocol: {what}"),
@@ -140,9 +146,9 @@ impl BootReport {
         let fault = match self.report.outcome.as_ref()? {
             Outcome::Completed | Outcome::Skipped => return None,
             Outcome::Failed { reason } => Fault::test(format!("{task}: the test failed: {reason}")),
-            Outcome::Exited { status } => {
-                Fault::test(format!("{task}: the test exited with status {status} and gave no reason"))
-            }
+            Outcome::Exited { status } => Fault::test(format!(
+                "{task}: the test exited with status {status} and gave no reason"
+            )),
             Outcome::Killed { signal } => Fault::test(format!(
                 "{task}: the test was killed by signal {signal}{}",
                 signal_name(*signal)

@@ -46,7 +46,12 @@ const EXIT: Duration = Duration::from_secs(2);
 /// Most of QEMU's standard error that is kept.
 const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// Descriptor numbers that QEMU gets its sockets as.
-const CHANNELS: Channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+const CHANNELS: Channels = Channels::Inherited {
+    qmp: 3,
+    console: 4,
+    records: 5,
+    job: 6,
+};
 
 /// What to boot, for what, and where to leave the traces.
 #[derive(Debug, Clone)]
@@ -73,7 +78,9 @@ pub async fn boot(
     events: &Events,
     stop: &CancellationToken,
 ) -> Result<BootReport, Fault> {
-    events.send(&RunEvent::BootStarted { task: request.task.clone() });
+    events.send(&RunEvent::BootStarted {
+        task: request.task.clone(),
+    });
     let machine = Machine::start(request)?;
     let report = machine.watch(request, events, stop).await?;
     events.send(&RunEvent::BootFinished {
@@ -101,9 +108,15 @@ impl Machine {
             .map_err(|error| Fault::io(format!("make {}", request.folder.display()), &error))?;
         let job_line = serde_json::to_string(&request.job)
             .map_err(|error| Fault::infra(format!("write the job: {error}")))?;
-        write_atomically(&request.folder.join("kvet.sh"), script(&request.spec, &job_line).as_bytes())?;
+        write_atomically(
+            &request.folder.join("kvet.sh"),
+            script(&request.spec, &job_line).as_bytes(),
+        )?;
         let arguments = arguments(&request.spec, &CHANNELS);
-        write_atomically(&request.folder.join("qemu-arguments"), arguments.join("\n").as_bytes())?;
+        write_atomically(
+            &request.folder.join("qemu-arguments"),
+            arguments.join("\n").as_bytes(),
+        )?;
 
         let mut ours = Vec::new();
         let mut mappings = Vec::new();
@@ -111,10 +124,15 @@ impl Machine {
             let (our_end, their_end) = StdUnixStream::pair().map_err(failed)?;
             our_end.set_nonblocking(true).map_err(failed)?;
             ours.push(UnixStream::from_std(our_end).map_err(failed)?);
-            mappings.push(FdMapping { parent_fd: OwnedFd::from(their_end), child_fd });
+            mappings.push(FdMapping {
+                parent_fd: OwnedFd::from(their_end),
+                child_fd,
+            });
         }
         let mut qemu = command(&request.spec.qemu);
-        qemu.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+        qemu.args(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         qemu.as_std_mut()
             .fd_mappings(mappings)
             .map_err(|error| Fault::infra(format!("hand QEMU its sockets: {error}")))?;
@@ -137,10 +155,18 @@ impl Machine {
         events: &Events,
         stop: &CancellationToken,
     ) -> Result<BootReport, Fault> {
-        let Self { mut qemu, qmp, mut console, mut records, mut job, began } = self;
+        let Self {
+            mut qemu,
+            qmp,
+            mut console,
+            mut records,
+            mut job,
+            began,
+        } = self;
         let create = |name: &str| {
             let path = request.folder.join(name);
-            File::create(&path).map_err(|error| Fault::io(format!("write {}", path.display()), &error))
+            File::create(&path)
+                .map_err(|error| Fault::io(format!("write {}", path.display()), &error))
         };
         let transcript = create("qmp.log")?;
         let mut screen = Console::new(BufWriter::new(create("console.log")?));
@@ -204,7 +230,12 @@ impl Machine {
         let stderr = escape_lines(&last_lines(&stderr.await.unwrap_or_default(), 12));
         watch.session.finish();
         let (tail, findings) = screen.finish();
-        let halt = watch.verdict(&findings, alone.then_some(status).flatten(), greeted, stderr);
+        let halt = watch.verdict(
+            &findings,
+            alone.then_some(status).flatten(),
+            greeted,
+            stderr,
+        );
         Ok(BootReport {
             halt,
             report: watch.session.report().clone(),
@@ -320,7 +351,9 @@ impl<'a> Watch<'a> {
                 phase: screen.phase(),
                 seconds: self.request.deadlines.boot.as_secs(),
             },
-            _ if self.heartbeat_at.elapsed() > HEARTBEAT_SILENCE => HaltReason::GuestHang { seconds },
+            _ if self.heartbeat_at.elapsed() > HEARTBEAT_SILENCE => {
+                HaltReason::GuestHang { seconds }
+            }
             _ => HaltReason::TestHang { seconds },
         });
         true
@@ -339,24 +372,36 @@ impl<'a> Watch<'a> {
         match (&self.decided, died) {
             (Some(HaltReason::Interrupted), _) => return HaltReason::Interrupted,
             (Some(HaltReason::KernelDied { .. }) | None, Some(splat)) => {
-                return HaltReason::KernelDied { title: splat.title.clone() };
+                return HaltReason::KernelDied {
+                    title: splat.title.clone(),
+                };
             }
             (Some(decided), _) => return decided.clone(),
             (None, None) => {}
         }
         if let Some(violation) = self.session.violation() {
-            return HaltReason::Violation { what: violation.what.clone(), line: violation.line.clone() };
+            return HaltReason::Violation {
+                what: violation.what.clone(),
+                line: violation.line.clone(),
+            };
         }
         let clean = exit.is_none_or(|status| status.success());
         if self.stage == Stage::Ended && clean {
             return HaltReason::Completed;
         }
         match exit {
-            Some(status) if !greeted && !status.success() => {
-                HaltReason::QemuRefused { how: ending(status), stderr }
-            }
-            Some(status) if !status.success() => HaltReason::QemuDied { how: ending(status), stderr },
-            Some(status) if !self.reset_seen => HaltReason::QemuDied { how: ending(status), stderr },
+            Some(status) if !greeted && !status.success() => HaltReason::QemuRefused {
+                how: ending(status),
+                stderr,
+            },
+            Some(status) if !status.success() => HaltReason::QemuDied {
+                how: ending(status),
+                stderr,
+            },
+            Some(status) if !self.reset_seen => HaltReason::QemuDied {
+                how: ending(status),
+                stderr,
+            },
             _ => HaltReason::Reset,
         }
     }
@@ -364,9 +409,13 @@ impl<'a> Watch<'a> {
 
 /// The QMP connection through its life.
 enum Control {
-    Connecting(tokio::task::JoinHandle<Result<(Qmp, UnboundedReceiver<QmpEvent>), super::qmp::QmpError>>),
+    Connecting(
+        tokio::task::JoinHandle<Result<(Qmp, UnboundedReceiver<QmpEvent>), super::qmp::QmpError>>,
+    ),
     Connected(Qmp, UnboundedReceiver<QmpEvent>),
-    Gone { greeted: bool },
+    Gone {
+        greeted: bool,
+    },
 }
 
 impl Control {
@@ -403,7 +452,9 @@ impl Control {
 }
 
 async fn read_bounded(stream: Option<tokio::process::ChildStderr>) -> String {
-    let Some(mut stream) = stream else { return String::new() };
+    let Some(mut stream) = stream else {
+        return String::new();
+    };
     let mut kept = Vec::new();
     let mut buffer = vec![0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {

@@ -85,7 +85,9 @@ pub struct Qmp {
 
 impl std::fmt::Debug for Qmp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Qmp").field("next_id", &self.next_id).finish_non_exhaustive()
+        f.debug_struct("Qmp")
+            .field("next_id", &self.next_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -112,12 +114,18 @@ impl Qmp {
         };
         tokio::spawn(reading.run(reader));
         greeting.await.map_err(|_| QmpError::Closed)?;
-        let mut qmp = Self { writer, waiting, transcript, next_id: 1 };
+        let mut qmp = Self {
+            writer,
+            waiting,
+            transcript,
+            next_id: 1,
+        };
         // Out-of-band commands are answered while the main loop is stuck.
         let enable = Some(vec![qapi::qmp::QMPCapability::oob]);
         let with_oob = qmp.execute(&qapi::qmp::qmp_capabilities { enable }).await;
         if with_oob.is_err() {
-            qmp.execute(&qapi::qmp::qmp_capabilities { enable: None }).await?;
+            qmp.execute(&qapi::qmp::qmp_capabilities { enable: None })
+                .await?;
         }
         Ok((qmp, events))
     }
@@ -134,7 +142,10 @@ impl Qmp {
             class,
             description,
         })?;
-        serde_json::from_value(value).map_err(|error| QmpError::Reply { command: C::NAME, error })
+        serde_json::from_value(value).map_err(|error| QmpError::Reply {
+            command: C::NAME,
+            error,
+        })
     }
 
     async fn send<C: Command>(
@@ -144,10 +155,15 @@ impl Qmp {
     ) -> Result<oneshot::Receiver<Reply>, QmpError> {
         let id = self.next_id;
         self.next_id += 1;
-        let arguments = serde_json::to_value(command)
-            .map_err(|error| QmpError::Reply { command: C::NAME, error })?;
+        let arguments = serde_json::to_value(command).map_err(|error| QmpError::Reply {
+            command: C::NAME,
+            error,
+        })?;
         let mut message = serde_json::json!({verb: C::NAME, "id": id});
-        if arguments.as_object().is_some_and(|fields| !fields.is_empty()) {
+        if arguments
+            .as_object()
+            .is_some_and(|fields| !fields.is_empty())
+        {
             message["arguments"] = arguments;
         }
         let (sender, receiver) = oneshot::channel();
@@ -157,7 +173,10 @@ impl Qmp {
         };
         record(&self.transcript, ">", message.to_string().as_bytes());
         let line = format!("{message}\n");
-        self.writer.write_all(line.as_bytes()).await.map_err(|_: io::Error| QmpError::Closed)?;
+        self.writer
+            .write_all(line.as_bytes())
+            .await
+            .map_err(|_: io::Error| QmpError::Closed)?;
         Ok(receiver)
     }
 }
@@ -184,7 +203,9 @@ impl Reader {
     fn message(&mut self, line: &[u8]) {
         record(&self.transcript, "<", line);
         // What cannot be read is in the transcript; it answers nobody.
-        let Ok(Value::Object(mut message)) = serde_json::from_slice::<Value>(line) else { return };
+        let Ok(Value::Object(mut message)) = serde_json::from_slice::<Value>(line) else {
+            return;
+        };
         if message.contains_key("QMP") {
             if let Some(greeting) = self.greeting.take() {
                 let _ = greeting.send(());
@@ -196,8 +217,13 @@ impl Reader {
             let _ = self.events.send(QmpEvent { name, data });
             return;
         }
-        let Some(id) = message.get("id").and_then(Value::as_u64) else { return };
-        let Some(waiter) = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&id)) else {
+        let Some(id) = message.get("id").and_then(Value::as_u64) else {
+            return;
+        };
+        let Some(waiter) = lock(&self.waiting)
+            .as_mut()
+            .and_then(|waiting| waiting.remove(&id))
+        else {
             return;
         };
         let reply = match (message.remove("return"), message.remove("error")) {
@@ -218,11 +244,17 @@ fn record(transcript: &Transcript, direction: &str, line: &[u8]) {
     // A transcript that cannot be written, on a full disk for one, is no reason
     // to lose the boot.
     let mut file = lock(transcript);
-    let _ = writeln!(file, "{direction} {}", String::from_utf8_lossy(line).trim_end());
+    let _ = writeln!(
+        file,
+        "{direction} {}",
+        String::from_utf8_lossy(line).trim_end()
+    );
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -241,7 +273,10 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
             let (reader, mut writer) = theirs.into_split();
-            writer.write_all(format!("{GREETING}\r\n").as_bytes()).await.unwrap();
+            writer
+                .write_all(format!("{GREETING}\r\n").as_bytes())
+                .await
+                .unwrap();
             let mut lines = BufReader::new(reader).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let command: Value = serde_json::from_str(&line).unwrap();
@@ -259,7 +294,9 @@ mod tests {
     }
 
     fn status(id: &Value) -> String {
-        format!(r#"{{"id":{id},"return":{{"running":true,"status":"running","singlestep":false,"later-field":[1]}}}}"#)
+        format!(
+            r#"{{"id":{id},"return":{{"running":true,"status":"running","singlestep":false,"later-field":[1]}}}}"#
+        )
     }
 
     #[tokio::test]
@@ -271,7 +308,10 @@ mod tests {
         let answer = qmp.execute(&qapi::qmp::query_status {}).await.unwrap();
         assert!(answer.running);
         let event = events.recv().await.unwrap();
-        assert_eq!((event.name.as_str(), event.known().is_none()), ("FROM_THE_FUTURE", true));
+        assert_eq!(
+            (event.name.as_str(), event.known().is_none()),
+            ("FROM_THE_FUTURE", true)
+        );
     }
 
     #[tokio::test]
@@ -292,21 +332,46 @@ mod tests {
         let name = qapi::qmp::query_name {};
         let first = tokio::time::timeout(Duration::from_millis(50), qmp.execute(&name)).await;
         assert!(first.is_err());
-        assert!(qmp.execute(&qapi::qmp::query_status {}).await.unwrap().running);
-        assert!(qmp.execute(&qapi::qmp::query_status {}).await.unwrap().running);
+        assert!(
+            qmp.execute(&qapi::qmp::query_status {})
+                .await
+                .unwrap()
+                .running
+        );
+        assert!(
+            qmp.execute(&qapi::qmp::query_status {})
+                .await
+                .unwrap()
+                .running
+        );
     }
 
     #[tokio::test]
     async fn refusals_and_the_end_are_told_apart() {
         let (mut qmp, _events) = connect(|command| {
-            vec![format!(r#"{{"error":{{"class":"GenericError","desc":"no"}},"id":{}}}"#, command["id"])]
+            vec![format!(
+                r#"{{"error":{{"class":"GenericError","desc":"no"}},"id":{}}}"#,
+                command["id"]
+            )]
         })
         .await;
         let refused = qmp.execute(&qapi::qmp::stop {}).await.unwrap_err();
-        assert!(matches!(refused, QmpError::Refused { command: "stop", .. }), "{refused}");
+        assert!(
+            matches!(
+                refused,
+                QmpError::Refused {
+                    command: "stop",
+                    ..
+                }
+            ),
+            "{refused}"
+        );
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert!(matches!(Qmp::connect(ours, Vec::new()).await, Err(QmpError::Closed)));
+        assert!(matches!(
+            Qmp::connect(ours, Vec::new()).await,
+            Err(QmpError::Closed)
+        ));
     }
 
     proptest! {

@@ -71,8 +71,15 @@ fn command_line(guest: &Guest) -> String {
         format!("earlyprintk=serial,{},115200", x86_64::CONSOLE),
     ];
     words.extend(
-        ["ignore_loglevel", "oops=panic", "panic=-1", "reboot=t", "nokaslr", "norandmaps"]
-            .map(str::to_owned),
+        [
+            "ignore_loglevel",
+            "oops=panic",
+            "panic=-1",
+            "reboot=t",
+            "nokaslr",
+            "norandmaps",
+        ]
+        .map(str::to_owned),
     );
     words.extend(guest.append.iter().cloned());
     words.join(" ")

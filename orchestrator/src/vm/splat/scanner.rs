@@ -367,7 +367,10 @@ impl Scanner {
 fn repeats(report: &Report, head: &Head) -> bool {
     use SplatKind::*;
     let same = report.head.kind == head.kind && report.head.stem == head.stem;
-    let decoded = matches!(head.kind, Kasan | Kmsan | Kfence | Warning | Refcount | Odebug);
+    let decoded = matches!(
+        head.kind,
+        Kasan | Kmsan | Kfence | Warning | Refcount | Odebug
+    );
     same && decoded && report.lines() < 3 && !report.has_stack() && head.function.is_some()
 }
 

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pipeline's logic with fakes for building and booting: what a run
+//! concludes from what its parts report. No kernel, no QEMU.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+use kvet::fault::{ExitCode, Fault};
+use kvet::kernel::build::Image;
+use kvet::kernel::series::{Tree, Trees};
+use kvet::kernel::source::Source;
+use kvet::plan::manifest::{Expectation, SplatAllowance, VariantName};
+use kvet::plan::{Cell, Config, Deadlines, Guest, Kernel, Plan, Series, Test};
+use kvet::report::terminal;
+use kvet::run::event::Events;
+use kvet::run::folder::{RunFolder, read_result};
+use kvet::run::pipeline::{Boot, Build, Selection, run};
+use kvet::run::result::{Environment, RunResult};
+use kvet::transport::virtio::Report;
+use kvet::vm::accel::Chosen;
+use kvet::vm::halt::{BootReport, HaltReason};
+use kvet::vm::spec::Accelerator;
+use kvet::vm::splat::scan;
+use kvet_records::{Job, Outcome};
+
+use VariantName::{Base, Patched};
+
+struct FakeBuild {
+    /// Image hash by variant, or why there is none.
+    images: BTreeMap<VariantName, Result<&'static str, Fault>>,
+}
+
+impl Build for FakeBuild {
+    async fn prepare(&self, _cell: &Cell) -> Result<(Source, Trees), Fault> {
+        let tree = |name: &str| Tree {
+            commit: name.to_owned(),
+            tree: name.to_owned(),
+        };
+        let source = Source {
+            key: "k".into(),
+            origin: "linux-source-6.12 6.12.1-1".into(),
+            sha256: String::new(),
+            version: "6.12.1".into(),
+            commit: "base".into(),
+            tree: "base".into(),
+            git_dir: PathBuf::new(),
+        };
+        Ok((
+            source,
+            Trees {
+                variants: [(Base, tree("base")), (Patched, tree("patched"))].into(),
+            },
+        ))
+    }
+
+    async fn build(
+        &self,
+        _task: &str,
+        _source: &Source,
+        _trees: &Trees,
+        variant: VariantName,
+        _config: &Config,
+        _log: PathBuf,
+    ) -> Result<Image, Fault> {
+        let hash = self.images[&variant].clone()?;
+        Ok(Image {
+            key: format!("key-{hash}"),
+            image_sha256: hash.repeat(8),
+            vmlinux_sha256: String::new(),
+            release: "6.12.1".into(),
+            compiler: "gcc (Debian) 12".into(),
+            steps: 100,
+            seconds: 60,
+            folder: PathBuf::new(),
+            stored: variant == Base,
+        })
+    }
+}
+
+/// Boots give what was put in for their variant, first in, first out.
+struct FakeBoot {
+    reports: RefCell<Vec<(VariantName, BootReport)>>,
+}
+
+impl Boot for FakeBoot {
+    async fn boot(
+        &self,
+        task: &str,
+        _cell: &Cell,
+        _image: &Image,
+        _job: Job,
+        _plan: &Plan,
+        _folder: PathBuf,
+    ) -> Result<BootReport, Fault> {
+        let mut reports = self.reports.borrow_mut();
+        let wanted = if task.starts_with("base") {
+            Base
+        } else {
+            Patched
+        };
+        let at = reports.iter().position(|(variant, _)| *variant == wanted);
+        Ok(reports
+            .remove(at.unwrap_or_else(|| panic!("no report for {task}")))
+            .1)
+    }
+
+    fn environment(&self) -> (Option<Chosen>, Option<String>) {
+        let chosen = Chosen {
+            accelerator: Accelerator::Tcg,
+            reason: "a fake".into(),
+        };
+        (Some(chosen), Some("hash".into()))
+    }
+}
+
+fn completed(observations: &[(&str, i64)]) -> BootReport {
+    BootReport {
+        halt: HaltReason::Completed,
+        report: Report {
+            release: Some("6.12.1".into()),
+            observations: observations
+                .iter()
+                .map(|&(name, value)| (name.into(), value.into()))
+                .collect(),
+            outcome: Some(Outcome::Completed),
+            ..Report::default()
+        },
+        splats: Vec::new(),
+        tail: vec!["the last line".into()],
+        boot_seconds: Some(1.0),
+        seconds: 2.0,
+    }
+}
+
+fn skipped() -> BootReport {
+    let mut report = completed(&[]);
+    report.report.outcome = Some(Outcome::Skipped);
+    report.report.skips = vec!["no such file".into()];
+    report
+}
+
+fn warning() -> BootReport {
+    let log = "WARNING: CPU: 0 PID: 1 at mm/a.c:1 broken+0x1/0x2\nRIP: 0010:broken+0x1/0x2\nCall Trace:\n <TASK>\n broken+0x1/0x2\n </TASK>\n---[ end trace 0000000000000000 ]---\n";
+    BootReport {
+        splats: scan(log.as_bytes()),
+        ..completed(&[("kicks", 9)])
+    }
+}
+
+fn halted(halt: HaltReason) -> BootReport {
+    let mut report = completed(&[]);
+    report.report.outcome = None;
+    BootReport { halt, ..report }
+}
+
+fn plan(root: &Path) -> Plan {
+    let cell = Cell {
+        series: Series {
+            name: "cold".into(),
+            title: "a test".into(),
+            link: None,
+            direction: Default::default(),
+            prerequisites: Vec::new(),
+            patches: Vec::new(),
+            expect: vec![Expectation {
+                test: "khugepaged_cold".into(),
+                observation: "kicks".into(),
+                base: 9i64.into(),
+                patched: 5i64.into(),
+            }],
+        },
+        kernel: Kernel {
+            name: "debian-6.12".into(),
+            file: PathBuf::new(),
+            debian: kvet::plan::manifest::DebianEntry {
+                package: "linux-source-6.12".into(),
+            },
+        },
+        config: Config {
+            name: "microvm".into(),
+            base: kvet::plan::manifest::ConfigBase::Tinyconfig,
+            compiler: Default::default(),
+            fragments: Vec::new(),
+        },
+        guest: Guest {
+            name: "up".into(),
+            machine: Default::default(),
+            vcpus: 1,
+            memory: ByteSize::gib(1),
+            root: Default::default(),
+            append: Vec::new(),
+        },
+        tests: vec![Test {
+            name: "khugepaged_cold".into(),
+            parameters: BTreeMap::new(),
+        }],
+    };
+    Plan {
+        name: "mine".into(),
+        file: root.join("mine.yaml"),
+        root: root.to_owned(),
+        cells: vec![cell],
+        skipped: Vec::new(),
+        variants: vec![Base, Patched],
+        deadlines: Deadlines {
+            boot: std::time::Duration::from_secs(60),
+            test: std::time::Duration::from_secs(60),
+        },
+        allow: Vec::new(),
+        allow_identical: false,
+    }
+}
+
+struct Case {
+    folder: tempfile::TempDir,
+    plan: Plan,
+    build: FakeBuild,
+    selection: Selection,
+}
+
+impl Case {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = plan(folder.path());
+        let images = [(Base, Ok("0123456789ab")), (Patched, Ok("ba9876543210"))].into();
+        Self {
+            folder,
+            plan,
+            build: FakeBuild { images },
+            selection: Selection::default(),
+        }
+    }
+
+    fn run(&self, reports: Vec<(VariantName, BootReport)>) -> RunResult {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let boot = FakeBoot {
+            reports: RefCell::new(reports),
+        };
+        let folder = RunFolder::create(&self.folder.path().join("runs"), "mine").unwrap();
+        let result = runtime.block_on(run(
+            &self.plan,
+            &self.selection,
+            &self.build,
+            &boot,
+            &folder,
+            &Events::default(),
+            Environment {
+                qemu: "QEMU emulator version 7.2.22".into(),
+                ..Environment::default()
+            },
+        ));
+        // Whatever happened, it is on disk, and reads back as it was.
+        let json = |result: &RunResult| serde_json::to_value(result).unwrap();
+        assert_eq!(json(&read_result(folder.path()).unwrap()), json(&result));
+        result
+    }
+}
+
+fn report(result: &RunResult) -> String {
+    terminal::render(result, false)
+}
+
+#[test]
+fn the_declared_change_is_acceptable() {
+    let result = Case::new().run(vec![
+        (Base, completed(&[("kicks", 9), ("other", 1)])),
+        (Patched, completed(&[("kicks", 5), ("other", 1)])),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_change_that_did_not_come_is_not() {
+    let same = || completed(&[("kicks", 9)]);
+    let result = Case::new().run(vec![(Base, same()), (Patched, same())]);
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_new_splat_is_not_acceptable_unless_the_plan_allows_it() {
+    let mut case = Case::new();
+    case.plan.cells[0].series.expect.clear();
+    let reports = || vec![(Base, completed(&[("kicks", 9)])), (Patched, warning())];
+    let result = case.run(reports());
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+    insta::assert_snapshot!(report(&result));
+    case.plan.allow = vec![SplatAllowance {
+        pattern: "WARNING in broken".into(),
+        reason: "known".into(),
+    }];
+    assert_eq!(case.run(reports()).exit_code, ExitCode::Acceptable);
+}
+
+#[test]
+fn a_splat_of_both_or_of_base_alone_does_not_count() {
+    let mut case = Case::new();
+    case.plan.cells[0].series.expect.clear();
+    assert_eq!(
+        case.run(vec![(Base, warning()), (Patched, warning())])
+            .exit_code,
+        ExitCode::Acceptable
+    );
+    let gone = vec![(Base, warning()), (Patched, completed(&[("kicks", 9)]))];
+    assert_eq!(case.run(gone).exit_code, ExitCode::Acceptable);
+}
+
+#[test]
+fn a_dead_guest_is_a_fault_and_never_a_verdict() {
+    let ends = [
+        (
+            HaltReason::KernelDied {
+                title: "kernel BUG in f".into(),
+            },
+            ExitCode::Kernel,
+        ),
+        (HaltReason::Reset, ExitCode::Kernel),
+        (HaltReason::GuestHang { seconds: 120 }, ExitCode::Kernel),
+        (HaltReason::TestHang { seconds: 120 }, ExitCode::Test),
+        (
+            HaltReason::Violation {
+                what: "x".into(),
+                line: "y".into(),
+            },
+            ExitCode::Test,
+        ),
+        (
+            HaltReason::QemuDied {
+                how: "killed by signal 9".into(),
+                stderr: String::new(),
+            },
+            ExitCode::Infra,
+        ),
+        (
+            HaltReason::QemuRefused {
+                how: "exit status 1".into(),
+                stderr: "no".into(),
+            },
+            ExitCode::Infra,
+        ),
+    ];
+    for (halt, code) in ends {
+        let reports = vec![
+            (Base, completed(&[("kicks", 9)])),
+            (Patched, halted(halt.clone())),
+        ];
+        let result = Case::new().run(reports);
+        assert_eq!(result.exit_code, code, "{halt}");
+        let behaviour = result.cells[0].tests[0].behaviour.as_ref().unwrap();
+        assert_eq!(
+            (behaviour.verdict, behaviour.observations.len()),
+            (None, 1),
+            "{halt}"
+        );
+    }
+}
+
+#[test]
+fn tests_that_die_are_test_faults() {
+    for outcome in [
+        Outcome::Killed { signal: 11 },
+        Outcome::Exited { status: 3 },
+        Outcome::Failed {
+            reason: "no reason\u{1b}[2J".into(),
+        },
+    ] {
+        let mut dead = completed(&[("kicks", 9)]);
+        dead.report.outcome = Some(outcome);
+        let result = Case::new().run(vec![(Base, dead), (Patched, completed(&[("kicks", 5)]))]);
+        assert_eq!(result.exit_code, ExitCode::Test);
+    }
+}
+
+#[test]
+fn a_test_that_was_skipped_everywhere_is_no_pass() {
+    let result = Case::new().run(vec![(Base, skipped()), (Patched, skipped())]);
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_test_that_only_one_kernel_can_run_found_a_difference() {
+    let result = Case::new().run(vec![
+        (Base, completed(&[("kicks", 9)])),
+        (Patched, skipped()),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+}
+
+#[test]
+fn a_variant_that_does_not_build_stops_its_cell_and_keeps_what_was_built() {
+    let mut case = Case::new();
+    let fault = Fault::series("does not build")
+        .at("a.log")
+        .evidence("mm/a.c:1:1: error: no");
+    case.build.images.insert(Patched, Err(fault));
+    let result = case.run(Vec::new());
+    assert_eq!(result.exit_code, ExitCode::Series);
+    assert!(result.cells[0].variants.contains_key(&Base));
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn equal_images_are_identical_and_not_booted() {
+    let mut case = Case::new();
+    case.build.images.insert(Patched, Ok("0123456789ab"));
+    let result = case.run(Vec::new());
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    assert!(result.cells[0].identical);
+    case.plan.allow_identical = true;
+    assert_eq!(case.run(Vec::new()).exit_code, ExitCode::Acceptable);
+}
+
+#[test]
+fn an_interrupt_starts_nothing_new_and_keeps_what_was_done() {
+    let mut case = Case::new();
+    let cell = case.plan.cells[0].clone();
+    case.plan.cells[0].tests.push(Test {
+        name: "second".into(),
+        parameters: BTreeMap::new(),
+    });
+    case.plan.cells.push(cell);
+    let result = case.run(vec![
+        (Base, completed(&[("kicks", 9)])),
+        (Patched, completed(&[("kicks", 5)])),
+        (Base, halted(HaltReason::Interrupted)),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Interrupted);
+    assert_eq!(result.cells.len(), 1);
+    assert!(result.cells[0].tests[0].behaviour.is_some());
+}
+
+#[test]
+fn one_variant_alone_is_observed_without_a_verdict() {
+    let mut case = Case::new();
+    case.selection.variants = vec![Patched];
+    let result = case.run(vec![(Patched, completed(&[("kicks", 5)]))]);
+    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    assert_eq!(
+        result.cells[0].tests[0].behaviour.as_ref().unwrap().verdict,
+        None
+    );
+}
