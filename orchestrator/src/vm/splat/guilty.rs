@@ -36,20 +36,38 @@ fn first<'a>(names: impl Iterator<Item = &'a Named> + Clone, skip: Skip) -> Opti
     tiers.find_map(|n| n).map(|n| n.name.as_str())
 }
 
+/// The function of the first instruction pointer. A decoder names inlined functions before it.
+fn pointed(names: &[Named], skip: Skip) -> Option<&str> {
+    let mut pointers = names.iter().filter(|n| n.pointer);
+    let real = pointers
+        .clone()
+        .position(|n| !n.inline)
+        .map_or(1, |i| i + 1);
+    let group: Vec<_> = pointers.by_ref().take(real).collect();
+    first(group.into_iter(), skip)
+}
+
 /// Chooses by the rule of the report's kind. `origin` is the stack that tells where things began
 /// (page owner, lockdep's "which became"); `at` holds the functions of lockdep's `at:` lines.
 #[must_use]
 pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> Option<String> {
     let own = head.function.as_deref();
     let of_head = own.filter(|f| !helpers::is_helper(f, head.skip));
-    let stacks = || names.iter().filter(|n| n.stack > 0 || n.pointer);
+    // Frames before any stack was announced are another CPU's.
+    let announced = names.iter().any(|n| n.stack > 0);
+    let stacks = || {
+        names
+            .iter()
+            .filter(move |n| n.stack > 0 || n.pointer || !announced)
+    };
     let found = match head.find {
         Find::Head => own.or_else(|| first(names.iter(), head.skip)),
         Find::Stack => of_head
             .or_else(|| first(names.iter().filter(|n| !n.pointer), head.skip))
             .or_else(|| first(names.iter(), head.skip)),
         Find::Pointer => of_head
-            .or_else(|| first(names.iter().filter(|n| n.pointer).take(1), head.skip))
+            .filter(|f| !contradicted(f, names))
+            .or_else(|| pointed(names, head.skip))
             .or_else(|| first(stacks(), head.skip)),
         Find::At(_) => at
             .iter()
@@ -57,6 +75,11 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
             .find(|f| !helpers::is_helper(f, Skip::Work))
             .or_else(|| first(names.iter(), head.skip))
             .or_else(|| at.first().map(String::as_str)),
+        Find::StackOrAt(_) => first(names.iter(), head.skip).or_else(|| {
+            at.iter()
+                .map(String::as_str)
+                .find(|f| !helpers::is_helper(f, head.skip))
+        }),
         Find::Hung => hung(names),
         Find::Stall => stall(names, head.skip, true),
         Find::Deep => stall(names, head.skip, false).or_else(|| first(names.iter(), head.skip)),
@@ -65,16 +88,32 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
             .or_else(|| at.first().map(String::as_str))
             .or_else(|| first(names.iter(), head.skip)),
     };
+    let any = || {
+        let plain = names.iter().find(|n| !helpers::is_instrumentation(&n.name));
+        let common = names
+            .iter()
+            .find(|n| !helpers::is_helper(&n.name, Skip::Common));
+        common
+            .or(plain)
+            .or_else(|| names.first())
+            .map(|n| n.name.as_str())
+    };
     found
         .or(own)
-        .or_else(|| {
-            names
-                .iter()
-                .find(|n| n.pointer)
-                .or(names.first())
-                .map(|n| n.name.as_str())
-        })
+        .or_else(any)
         .map(|f| helpers::syscall_name(f).to_owned())
+}
+
+/// Whether a stack that is complete (it has no instruction pointer and no guessed frames) does not
+/// hold the function that the head names, so that the head's is of another inlining.
+fn contradicted(function: &str, names: &[Named]) -> bool {
+    let complete = names
+        .iter()
+        .all(|n| n.reliable && !n.pointer && n.name != function);
+    complete
+        && names
+            .first()
+            .is_some_and(|n| !helpers::is_helper(&n.name, Skip::Common))
 }
 
 /// Tasks hang at a victim's place. Locks and grace periods on which everything hangs name the
@@ -128,10 +167,13 @@ fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
             .filter(|n| n.reliable && !n.inline)
             .collect();
         let list = if sure.is_empty() { names } else { sure };
-        // Below the first entry of an interrupt runs the code that was interrupted.
+        // Below the first entry of an interrupt runs the code that was interrupted; but only if the
+        // stack shows the report itself. One taken from the interrupted registers has no such
+        // part, and an entry in it is older.
         let entry = list
             .iter()
-            .position(|n| helpers::is_interrupt_entry(&n.name));
+            .position(|n| helpers::is_interrupt_entry(&n.name))
+            .filter(|&i| list[..i].iter().any(|n| helpers::is_watchdog(&n.name)));
         let list = match entry.filter(|_| interrupted) {
             Some(entry) => {
                 let pointer = list[entry..]
@@ -145,18 +187,30 @@ fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
         let own: Vec<_> = list
             .iter()
             .map(|n| n.name.as_str())
-            .filter(|n| !(helpers::is_helper(n, skip) && !helpers::is_anchor(n)))
+            .filter(|n| !helpers::is_helper(n, skip) || helpers::is_anchor(n))
             .collect();
         spare = spare.or(own.first().copied().filter(|n| !helpers::is_anchor(n)));
         let Some(anchor) = own.iter().position(|n| helpers::is_anchor(n)) else {
             continue;
         };
+        // What comes after waiting for other CPUs differs; that one does not answer is the fault.
+        if own[anchor].contains("smp_call_function") {
+            return Some("smp_call_function");
+        }
         if let Some(found) = own[..anchor]
             .iter()
             .rev()
             .find(|n| !helpers::is_dispatch(n))
         {
             return Some(found);
+        }
+        let raw = list.iter().position(|n| n.name == own[anchor]).unwrap_or(0);
+        let last = list[..raw]
+            .iter()
+            .rev()
+            .find(|n| !n.name.contains("rcu") && !helpers::is_dispatch(&n.name));
+        if let Some(found) = last {
+            return Some(&found.name);
         }
         if let Some(found) = own[anchor + 1..].iter().find(|n| !helpers::is_anchor(n)) {
             spare = spare.or(Some(found));

@@ -142,13 +142,12 @@ impl SplatKind {
         )
     }
 
-    /// Reports whose stack belongs to a task or CPU that does not get on. The interrupted code
-    /// lies below the watchdog's own frames, and deep, not at the top.
-    pub(super) fn is_stall(self) -> bool {
-        matches!(
-            self,
-            SplatKind::RcuStall | SplatKind::SoftLockup | SplatKind::HardLockup
-        )
+    /// Whether a whole report of this kind always has a stack, so that one without a function was
+    /// cut off.
+    pub(super) fn names_function(self) -> bool {
+        use SplatKind::*;
+        self.is_fatal() && !matches!(self, Panic | UnexpectedReboot)
+            || matches!(self, Kasan | RcuStall | SoftLockup | HardLockup | HungTask)
     }
 
     /// Lockdep reports that name the guilty code in an `at:` line.

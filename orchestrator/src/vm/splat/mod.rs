@@ -16,6 +16,7 @@ pub mod head;
 pub mod helpers;
 mod kind;
 pub mod line;
+mod lists;
 mod report;
 mod scanner;
 

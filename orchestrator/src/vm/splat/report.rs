@@ -27,6 +27,8 @@ pub struct Report {
     pub caller: Caller,
     /// Whether its lines carry timestamps, so that lines without are others'.
     pub stamped: bool,
+    /// Whether the line last read as the head is a decoder's, for an inlined function.
+    pub decoded: bool,
     pub first_line: usize,
     last_line: usize,
     text: String,
@@ -36,6 +38,8 @@ pub struct Report {
     origin: Vec<Named>,
     in_origin: bool,
     stack: u32,
+    /// Whether a stack was announced.
+    stacked: bool,
     aside: bool,
     at: Vec<String>,
     at_open: bool,
@@ -65,6 +69,7 @@ impl Report {
             head,
             caller,
             stamped,
+            decoded: text.ends_with("[inline]"),
             first_line: before.first().map_or(line, |b| b.0),
             last_line: line,
             text: String::new(),
@@ -73,6 +78,7 @@ impl Report {
             origin: Vec::new(),
             in_origin: false,
             stack: 0,
+            stacked: false,
             aside: false,
             at: Vec::new(),
             at_open: false,
@@ -112,7 +118,7 @@ impl Report {
         } else {
             FOREIGN_WITHOUT_STACK
         };
-        let limit = if self.head.tentative { 12 } else { limit };
+        let limit = if self.head.tentative { 2 } else { limit };
         self.ended || self.foreign > limit || self.lines > LINES_MAX
     }
 
@@ -126,6 +132,7 @@ impl Report {
         self.lines += 1;
         let body = body::read(text);
         self.append(text);
+        self.details(text);
         if body == Body::Foreign && !self.expects(text) {
             self.foreign += 1;
             return;
@@ -134,14 +141,21 @@ impl Report {
         self.keep = self.text.len();
         self.last_line = line;
         self.facts.learn(text);
-        self.details(text);
         match body {
             Body::End => self.ended = true,
             Body::Stack | Body::Dump => {
-                if self.has_stack() || self.stack == 0 {
+                // An instruction pointer belongs to the stack that follows it.
+                let here = self
+                    .names
+                    .iter()
+                    .rev()
+                    .take_while(|n| n.stack == self.stack);
+                let begun = here.clone().any(|n| !n.pointer || body == Body::Dump);
+                if begun || self.stack == 0 && self.names.is_empty() {
                     self.stack += 1;
                 }
                 self.aside = false;
+                self.stacked = true;
                 self.in_origin = false;
                 if body == Body::Dump {
                     self.all_cpus = true;
@@ -161,7 +175,9 @@ impl Report {
     /// Lines that only this kind of report has.
     fn expects(&self, text: &str) -> bool {
         match self.head.find {
-            Find::At(_) => text.contains("lock") || text.contains(" at: "),
+            Find::At(mark) | Find::StackOrAt(mark) => {
+                text.contains(mark) || text.contains("lock") || text.contains(" at: ")
+            }
             _ => false,
         }
     }
@@ -182,13 +198,11 @@ impl Report {
             }
             return;
         }
-        if let Find::At(mark) = self.head.find {
+        if let Find::At(mark) | Find::StackOrAt(mark) = self.head.find {
             if self.at_open {
                 let found = frame::at(text).or_else(|| frame::parse(text));
-                if let Some(f) = found.filter(|_| self.at.len() < 8) {
-                    if !f.inline {
-                        self.at.push(f.name.to_owned());
-                    }
+                if let Some(f) = found.filter(|f| self.at.len() < 8 && !f.inline) {
+                    self.at.push(f.name.to_owned());
                 }
             } else if text.contains(mark) {
                 self.at_open = true;
@@ -202,7 +216,7 @@ impl Report {
             return;
         }
         // Lockdep prints many stacks; only the one that it announces as its own counts.
-        if self.head.kind.is_lockdep() && self.stack == 0 {
+        if self.head.kind.is_lockdep() && !self.stacked {
             return;
         }
         match frame::pointer(text) {
@@ -236,6 +250,15 @@ impl Report {
             {
                 self.head.stem = super::head::normalise(t);
             }
+            SplatKind::WorkqueueLockup if self.what.is_none() => {
+                let work = t
+                    .strip_prefix("in-flight: ")
+                    .and_then(|w| w.split_once(':'));
+                if let Some((_, work)) = work {
+                    let end = work.find([' ', ',']).unwrap_or(work.len());
+                    self.what = Some(frame::base_name(&work[..end]).to_owned());
+                }
+            }
             SplatKind::LockLeft if self.what.is_none() => {
                 let name = t
                     .split_once("last function: ")
@@ -261,12 +284,14 @@ impl Report {
         if self.what.is_some() {
             head.function.clone_from(&self.what);
         }
+        // Without the workers' stacks the work in flight is a suspect, not found guilty.
+        if head.kind == SplatKind::WorkqueueLockup && self.names.is_empty() {
+            head.named = false;
+        }
         let function = guilty::choose(&head, &self.names, &self.origin, &self.at);
         let mut stem = head.stem.clone();
-        if let (Some(access), Some(flavour)) = (self.access, head.flavour.as_deref()) {
-            if !flavour.contains("free") || flavour.contains("use-after-free") {
-                stem = format!("{stem} {access}");
-            }
+        if let Some(access) = self.access.filter(|_| !stem.ends_with("invalid-free")) {
+            stem = format!("{stem} {access}");
         }
         let title = match (&function, &head.also) {
             (Some(f), Some(also)) if head.kind == SplatKind::Kcsan => {

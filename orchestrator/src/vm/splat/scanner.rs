@@ -17,6 +17,10 @@ const TEXT_TOTAL_MAX: usize = 8 * 1024 * 1024;
 const OPEN_MAX: usize = 16;
 /// Lines remembered for what stands above a head.
 const BEFORE: usize = 24;
+/// Lines of a report that was cut off at its beginning.
+const BEGINNING: usize = 60;
+/// Lines between two CPUs' reports of one fault.
+const NEAR: usize = 200;
 /// Lines within which a panic is taken for the consequence of a splat.
 const DERIVED_WITHIN: usize = 2000;
 
@@ -216,6 +220,7 @@ impl Scanner {
             let repeated = &mut self.open[report];
             if repeats(repeated, &head) {
                 repeated.head = head;
+                repeated.decoded = line.text.ends_with("[inline]");
                 repeated.push(self.line, line.text);
                 return None;
             }
@@ -345,6 +350,24 @@ impl Scanner {
         self.found.push(splat);
     }
 
+    /// A report that another CPU's report of the same fault cut off says nothing that the whole one
+    /// does not say.
+    fn drop_beginnings(&mut self) {
+        let whole: Vec<_> = self
+            .found
+            .iter()
+            .filter(|s| s.function.is_some())
+            .map(|s| (s.kind, s.first_line, s.last_line))
+            .collect();
+        self.found.retain(|s| {
+            let cut = s.function.is_none() && s.last_line < s.first_line + BEGINNING;
+            let near = |&(kind, first, last): &(SplatKind, usize, usize)| {
+                kind == s.kind && s.first_line + NEAR >= first && s.first_line <= last + NEAR
+            };
+            !(cut && s.kind.names_function() && whole.iter().any(near))
+        });
+    }
+
     /// Ends the log.
     #[must_use]
     pub fn finish(mut self) -> Findings {
@@ -356,6 +379,7 @@ impl Scanner {
             self.close(report);
         }
         self.found.sort_by_key(|s| s.first_line);
+        self.drop_beginnings();
         Findings {
             splats: self.found,
             more: self.more,
@@ -371,7 +395,7 @@ fn repeats(report: &Report, head: &Head) -> bool {
         head.kind,
         Kasan | Kmsan | Kfence | Warning | Refcount | Odebug
     );
-    same && decoded && report.lines() < 3 && !report.has_stack() && head.function.is_some()
+    same && decoded && report.decoded && !report.has_stack() && head.function.is_some()
 }
 
 /// Whether a head only says more about the splat that is being read.
@@ -400,7 +424,9 @@ fn continues(report: &Report, head: &Head) -> bool {
         RcuStall => of == RcuStall && !report.has_stack() && report.lines() < 40,
         OomKill => of == OomKill,
         SlabCorruption => of == Kasan,
-        DoubleFault => of == StackOverflow && report.lines() < 40,
+        DoubleFault | StackOverflow => {
+            matches!(of, StackOverflow | DoubleFault) && report.lines() < 60
+        }
         GeneralProtection | NullDereference | PageFault => {
             of == head.kind && !report.has_stack() && report.lines() < 6
         }

@@ -39,6 +39,9 @@ pub(super) fn bug(s: &str) -> Option<Head> {
         let head = Head::new(Kfence, format!("KFENCE: {flavour}"), Find::Stack).flavour(flavour);
         return Some(head.function(in_function(report)).skip(skip));
     }
+    if rest.ends_with("messages suppressed") {
+        return None;
+    }
     let head = match rest {
         // show_fault_oops, arch/x86/mm/fault.c: "unable to handle kernel paging request at"
         // (to v4.20), "page fault for address:" (v5.1). bad_page_fault, arch/powerpc.
@@ -55,7 +58,7 @@ pub(super) fn bug(s: &str) -> Option<Head> {
         r if r.starts_with("spinlock ") || r.starts_with("rwlock ") => spinlock(r),
         r if r.starts_with("soft lockup") => Head::new(SoftLockup, "BUG: soft lockup", Find::Stall),
         r if r.starts_with("workqueue lockup") => {
-            Head::new(WorkqueueLockup, "BUG: workqueue lockup", Find::Stack).bare()
+            Head::new(WorkqueueLockup, "BUG: workqueue lockup", Find::Stall)
         }
         r if r.starts_with("workqueue leaked") => {
             Head::new(LockLeft, "BUG: workqueue leaked lock or atomic", Find::Head)
@@ -115,6 +118,14 @@ pub(super) fn bug(s: &str) -> Option<Head> {
         .bare(),
         r if r.starts_with("Dentry ") && r.contains("still in use") => {
             Head::new(Other, "BUG: Dentry still in use in unmount", Find::Stack).bare()
+        }
+        // include/asm-generic/bug.h, where the architecture has no trapping BUG():
+        // "BUG: failure at FILE:LINE/FUNC()!".
+        r if r.starts_with("failure at ") && r.contains('/') => {
+            let function = r.rsplit('/').next().map(word);
+            Head::new(KernelBug, "kernel BUG", Find::Pointer)
+                .skip(Skip::Bug)
+                .function(function)
         }
         r if starts(
             r,

@@ -26,13 +26,15 @@ pub(super) fn lockdep(r: &str, class: &str) -> Option<Head> {
             "possible deadlock",
             Find::Became,
         )),
-        r if r.starts_with("Nested lock was not taken") => {
-            named(PossibleDeadlock, "nested lock was not taken", Find::Stack)
-        }
+        r if r.starts_with("Nested lock was not taken") => named(
+            PossibleDeadlock,
+            "nested lock was not taken",
+            Find::StackOrAt("is trying to lock"),
+        ),
         r if r.starts_with("inconsistent lock state") => Some(Head::new(
             InconsistentLockState,
             "inconsistent lock state",
-            Find::Stack,
+            Find::StackOrAt("takes"),
         )),
         r if r.starts_with("suspicious RCU usage") || r.starts_with("suspicious rcu") => {
             named(SuspiciousRcu, "suspicious RCU usage", Find::Stack).map(|h| h.skip(Skip::Rcu))
@@ -58,7 +60,7 @@ pub(super) fn lockdep(r: &str, class: &str) -> Option<Head> {
             Find::At("still held"),
         ),
         r if r.contains("still has locks held") => {
-            named(LockLeft, "still has locks held", Find::At("locks held"))
+            named(LockLeft, "still has locks held", Find::At("held by"))
         }
         r if r.starts_with("lock held at task exit") => named(
             LockLeft,
@@ -67,7 +69,11 @@ pub(super) fn lockdep(r: &str, class: &str) -> Option<Head> {
         ),
         // Called like lockdep's other complaints, which some architectures print instead.
         r if r.starts_with("Invalid wait context") => {
-            let head = Head::new(InvalidWaitContext, "WARNING: locking bug", Find::Stack);
+            let head = Head::new(
+                InvalidWaitContext,
+                "WARNING: locking bug",
+                Find::StackOrAt("is trying to lock"),
+            );
             Some(head.skip(Skip::Locking))
         }
         _ => None,

@@ -28,6 +28,8 @@ pub enum Find {
     Head,
     /// Lockdep's `at:` lines behind a line that contains the text.
     At(&'static str),
+    /// The stack, or else the same.
+    StackOrAt(&'static str),
     /// A hung task: below the waiting.
     Hung,
     /// A stalled CPU: deep in the interrupted stack.
@@ -112,7 +114,7 @@ fn re(pattern: &str) -> Regex {
 /// One pass over a line with this decides for almost every line that nothing begins here.
 static TRIGGER: LazyLock<Regex> = LazyLock::new(|| {
     re(
-        r"BUG|WARNING: |INFO: |UBSAN: |Unable to handle|nternal error|eneral protection fault|stack segment|divide error|nvalid opcode|double fault|ernel panic|PANIC: |Oops|LOCKUP|oom-killer|Out of memory: |unreferenced object|kmemleak: |unregister_netdevice: |nobody cared|Bad mode in|Insufficient stack space|stack overflow|SError|unaligned|alignment|Kernel bug detected|illegal operation|exception: |control protection fault|segment not present|invalid TSS|int3: |int 3: |bounds: |still has locks held|WARN: |Unhandled |nhandled fault|Linux version |rust_kernel: panicked|VFS: |divide_error|Alignment trap|Booting the kernel|tack recursion",
+        r"BUG|WARNING: |INFO: |UBSAN: |Unable to handle|nternal error|eneral protection fault|stack segment|divide error|nvalid opcode|double fault|ernel panic|PANIC: |Oops|LOCKUP|Out of memory: |unreferenced object|kmemleak: |unregister_netdevice: |nobody cared|Bad mode in|Insufficient stack space|stack overflow|SError|unaligned|alignment|Kernel bug detected|illegal operation|exception: |control protection fault|segment not present|invalid TSS|int3: |int 3: |bounds: |still has locks held|WARN: |Unhandled |nhandled fault|Linux version |rust_kernel: panicked|VFS: |divide_error|Alignment trap|Booting the kernel|tack recursion",
     )
 });
 
@@ -149,7 +151,7 @@ fn numbers(title: &str) -> String {
 /// Finds the beginning of a splat in a line without prefixes.
 #[must_use]
 pub fn recognise(text: &str) -> Option<Head> {
-    if !TRIGGER.is_match(text) {
+    if !TRIGGER.is_match(text) || text.starts_with("---[ end") {
         return None;
     }
     let s = anchor(text);
@@ -234,9 +236,7 @@ fn word(s: &str) -> &str {
 /// The function of `... in func+0x1/0x2 ...`, with or without the offset.
 fn in_function(s: &str) -> Option<&str> {
     let (_, rest) = s.split_once(" in ")?;
-    let rest = rest
-        .trim_start_matches(|c: char| c == ' ')
-        .trim_start_matches("[<");
+    let rest = rest.trim_start_matches(' ').trim_start_matches("[<");
     let rest = match rest.split_once(">] ") {
         Some((addr, rest)) if addr.bytes().all(|b| b.is_ascii_hexdigit()) => rest,
         _ => rest,

@@ -74,7 +74,10 @@ pub(super) fn oops(s: &str) -> Option<Head> {
             pointer(PageFault, "BUG: unable to handle kernel paging request")
         };
     }
-    if let Some(rest) = s.strip_prefix("Internal error: ") {
+    if let Some(rest) = s
+        .strip_prefix("Internal error: ")
+        .filter(|r| r.contains("[#"))
+    {
         if let Some(ubsan) = rest.strip_prefix("UBSAN: ") {
             let flavour = ubsan
                 .split(':')
@@ -127,6 +130,9 @@ pub(super) fn oops(s: &str) -> Option<Head> {
     }
     if starts(s, &["Kernel BUG", "Kernel bug detected"]) {
         return pointer(KernelBug, "kernel BUG");
+    }
+    if s.starts_with("Unhandled fault: ") && !s.contains("(0x") {
+        return None;
     }
     if starts(
         s,

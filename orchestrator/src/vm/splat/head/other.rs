@@ -17,10 +17,9 @@ pub(super) fn other(s: &str) -> Option<Head> {
     static UBSAN_IN: LazyLock<Regex> = LazyLock::new(|| re(r"^UBSAN: (.{3,60}?) in (\S+?):\d+"));
     static LOCKUP: LazyLock<Regex> = LazyLock::new(|| {
         re(
-            r"(?i)^(?:Watchdog )?(?:CPU ?\d+ )?(?:self-)?detected hard LOCKUP|^CPU \d+ (?:self-)?detected hard LOCKUP|^Watchdog CPU:\d+ (?:Hard|detected)",
+            r"(?i)^(?:Watchdog )?(?:CPU ?\d+ )?(?:self-)?detected hard LOCKUP|^CPU \d+ (?:(?:self-)?detected )?hard LOCKUP|^Watchdog CPU:\d+ (?:Hard|detected)",
         )
     });
-    static OOM: LazyLock<Regex> = LazyLock::new(|| re(r"^\S.{0,30} invoked oom-killer: "));
     static IRQ: LazyLock<Regex> = LazyLock::new(|| re(r"^irq \d+: nobody cared"));
     if let Some(m) = UBSAN_IN.captures(s) {
         let flavour = m[1].replace(' ', "-").to_ascii_lowercase();
@@ -59,9 +58,7 @@ pub(super) fn other(s: &str) -> Option<Head> {
     if LOCKUP.is_match(s) {
         return Some(Head::new(HardLockup, "BUG: hard lockup", Find::Stall));
     }
-    if OOM.is_match(s) {
-        return Some(Head::new(OomKill, "Out of memory", Find::Head).bare());
-    }
+    // mm/oom_kill.c __oom_kill_process; a memory cgroup says "Memory cgroup out of memory".
     if s.starts_with("Out of memory: ") && s.contains(" process ") {
         return Some(Head::new(OomKill, "Out of memory", Find::Head).bare());
     }

@@ -44,7 +44,7 @@ pub(super) fn warning(s: &str) -> Option<Head> {
             "frame pointer has bad value"
         };
         let stem = match rest.split('\'').nth(1) {
-            Some(reg) if rest.starts_with("regs") => {
+            Some(reg) if rest.starts_with("regs") && !rest.contains("(ptrval)") => {
                 format!("WARNING: kernel stack regs has bad '{reg}' value")
             }
             _ => format!("WARNING: kernel stack {what}"),
