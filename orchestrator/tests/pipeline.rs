@@ -22,7 +22,7 @@ use kvet::transport::virtio::Report;
 use kvet::vm::accel::Chosen;
 use kvet::vm::halt::{BootReport, HaltReason};
 use kvet::vm::spec::Accelerator;
-use kvet::vm::splat::scan;
+use kvet::vm::splat::{SplatKind, scan};
 use kvet_records::{Job, Outcome};
 
 use VariantName::{Base, Patched};

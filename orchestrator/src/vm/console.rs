@@ -27,7 +27,9 @@ pub enum BootPhase {
     Firmware,
     /// The image's own loader speaks.
     Decompression,
-    /// The kernel speaks.
+    /// The kernel speaks, by its early console.
+    EarlyConsole,
+    /// The kernel has its real console: past most of start_kernel().
     Kernel,
     /// The kernel has started its init.
     Init,
@@ -38,6 +40,7 @@ impl std::fmt::Display for BootPhase {
         f.write_str(match self {
             Self::Firmware => "firmware",
             Self::Decompression => "decompression",
+            Self::EarlyConsole => "early console",
             Self::Kernel => "kernel",
             Self::Init => "init",
         })
@@ -129,8 +132,11 @@ fn phase_of(line: &str) -> BootPhase {
     // arch/x86/boot/compressed/misc.c speaks before the kernel does.
     if line.contains("Run /init as init process") || line.contains("Freeing unused kernel image") {
         BootPhase::Init
-    } else if line.contains("Linux version ") {
+    } else if line.contains("console [") && line.contains("] enabled") && !line.contains("bootconsole") {
+        // kernel/printk/printk.c, register_console(); 6.10 added "legacy".
         BootPhase::Kernel
+    } else if line.contains("Linux version ") {
+        BootPhase::EarlyConsole
     } else if line.contains("Decompressing Linux") || line.contains("KASLR disabled") {
         BootPhase::Decompression
     } else {

@@ -6,7 +6,7 @@ use kvet_records::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::console::BootPhase;
-use super::splat::Splat;
+use super::splat::{Splat, SplatKind};
 use crate::fault::{Fault, escape};
 use crate::host::process::signal_name;
 use crate::transport::virtio::Report;
@@ -17,9 +17,11 @@ use crate::transport::virtio::Report;
 pub enum HaltReason {
     /// The guest reported the end of its job.
     Completed,
-    /// The kernel said that it cannot go on.
-    KernelDied {
-        /// Title of the first splat, as the mailing lists word it.
+    /// The kernel said what broke: it died of that, or hung after it.
+    Kernel {
+        /// What broke first.
+        kind: SplatKind,
+        /// Its title, as the mailing lists word it.
         title: String,
     },
     /// The guest was not up by its deadline.
@@ -49,6 +51,8 @@ pub enum HaltReason {
         /// The offending line, escaped.
         line: String,
     },
+    /// The machine was switched off, which nobody asked for.
+    UnexpectedEnd,
     /// QEMU ended by itself in the middle of the boot.
     QemuDied {
         /// How it ended.
@@ -67,11 +71,42 @@ pub enum HaltReason {
     Interrupted,
 }
 
+impl HaltReason {
+    /// One word for the reason, the kind of a kernel's death included.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        use SplatKind as Kind;
+        match self {
+            Self::Completed => "completed",
+            Self::Kernel { kind, .. } => match kind {
+                Kind::Panic => "panic",
+                Kind::KernelBug => "bug",
+                Kind::GeneralProtection => "general_protection",
+                Kind::HungTask => "hung_task",
+                Kind::SoftLockup => "soft_lockup",
+                Kind::HardLockup => "hard_lockup",
+                Kind::RcuStall => "rcu_stall",
+                Kind::OomKill => "oom_kill",
+                _ => "oops",
+            },
+            Self::BootHang { .. } => "boot_hang",
+            Self::TestHang { .. } => "test_hang",
+            Self::GuestHang { .. } => "guest_hang",
+            Self::Reset => "reset",
+            Self::UnexpectedEnd => "unexpected_end",
+            Self::Violation { .. } => "violation",
+            Self::QemuDied { .. } => "qemu_died",
+            Self::QemuRefused { .. } => "qemu_refused",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
 impl std::fmt::Display for HaltReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Completed => f.write_str("completed"),
-            Self::KernelDied { title } => f.write_str(&escape(title)),
+            Self::Kernel { title, .. } => f.write_str(&escape(title)),
             Self::BootHang { phase, seconds } => {
                 write!(f, "boot hung in phase {phase} (deadline {seconds} s)")
             }
@@ -88,6 +123,7 @@ impl std::fmt::Display for HaltReason {
                 )
             }
             Self::Reset => f.write_str("the machine reset without a word (triple fault or reboot)"),
+            Self::UnexpectedEnd => f.write_str("the machine was switched off before its job was done"),
             Self::Violation { what, .. } => write!(f, "the guest broke the protocol: {what}"),
             Self::QemuDied { how, .. } => write!(f, "QEMU died: {how}"),
             Self::QemuRefused { how, .. } => write!(f, "QEMU did not start: {how}"),
@@ -121,10 +157,11 @@ impl BootReport {
         let console = self.tail.join("\n");
         Some(match &self.halt {
             HaltReason::Completed => return self.outcome_fault(task),
-            HaltReason::KernelDied { .. } => Fault::kernel(what)
+            HaltReason::Kernel { .. } => Fault::kernel(what)
                 .evidence(&console)
                 .help("the whole console is in the run folder; kvet.sh beside it starts the same guest by hand"),
-            HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } | HaltReason::Reset => {
+            HaltReason::Reset | HaltReason::UnexpectedEnd => Fault::kernel(what).evidence(&console),
+            HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } => {
                 let what = if self.tail.is_empty() { format!("{what}; the console is empty") } else { what };
                 Fault::kernel(what)
                     .evidence(&console)

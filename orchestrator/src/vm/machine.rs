@@ -27,6 +27,7 @@ use super::console::Console;
 use super::halt::{BootReport, HaltReason};
 use super::qmp::{Qmp, QmpEvent};
 use super::spec::VmSpec;
+use super::splat::SplatKind;
 use crate::fault::{Fault, escape};
 use crate::host::process::{Group, command, ending, last_lines};
 use crate::plan::Deadlines;
@@ -330,8 +331,8 @@ impl<'a> Watch<'a> {
             let (what, line) = (violation.what.clone(), violation.line.clone());
             self.decide(HaltReason::Violation { what, line });
         } else if let Some(evidence) = screen.fatal() {
-            let title = evidence.text.clone();
-            self.decide(HaltReason::KernelDied { title });
+            let (kind, title) = (evidence.kind, evidence.text.clone());
+            self.decide(HaltReason::Kernel { kind, title });
         }
     }
 
@@ -368,15 +369,22 @@ impl<'a> Watch<'a> {
         greeted: bool,
         stderr: String,
     ) -> HaltReason {
-        let died = findings.splats.iter().find(|splat| splat.fatal);
-        match (&self.decided, died) {
-            (Some(HaltReason::Interrupted), _) => return HaltReason::Interrupted,
-            (Some(HaltReason::KernelDied { .. }) | None, Some(splat)) => {
-                return HaltReason::KernelDied {
-                    title: splat.title.clone(),
-                };
+        let fatal = findings.splats.iter().find(|splat| splat.fatal);
+        // A guest that hung after saying what is stuck hung of that.
+        let stuck = || findings.splats.iter().find(|splat| is_stuck(splat.kind));
+        let cause = match &self.decided {
+            Some(HaltReason::Interrupted) => return HaltReason::Interrupted,
+            Some(HaltReason::Kernel { .. }) | None => fatal,
+            Some(
+                HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } | HaltReason::TestHang { .. },
+            ) => fatal.or_else(stuck),
+            Some(_) => None,
+        };
+        match (cause, &self.decided) {
+            (Some(splat), _) => {
+                return HaltReason::Kernel { kind: splat.kind, title: splat.title.clone() };
             }
-            (Some(decided), _) => return decided.clone(),
+            (None, Some(decided)) => return decided.clone(),
             (None, None) => {}
         }
         if let Some(violation) = self.session.violation() {
@@ -405,6 +413,21 @@ impl<'a> Watch<'a> {
             _ => HaltReason::Reset,
         }
     }
+}
+
+/// Whether a splat says that something does not get on.
+fn is_stuck(kind: SplatKind) -> bool {
+    use SplatKind as Kind;
+    matches!(
+        kind,
+        Kind::HungTask
+            | Kind::SoftLockup
+            | Kind::HardLockup
+            | Kind::RcuStall
+            | Kind::Spinlock
+            | Kind::WorkqueueLockup
+            | Kind::PossibleDeadlock
+    )
 }
 
 /// The QMP connection through its life.

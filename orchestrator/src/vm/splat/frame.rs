@@ -47,10 +47,14 @@ pub fn base_name(symbol: &str) -> &str {
         .unwrap_or(s)
 }
 
+/// KSYM_NAME_LEN since v6.1. A longer name is none, and would cost memory.
+const SYMBOL_MAX: usize = 512;
+
 fn symbol_end(s: &str) -> usize {
     s.bytes()
+        .take(SYMBOL_MAX)
         .position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'$')))
-        .unwrap_or(s.len())
+        .unwrap_or(s.len().min(SYMBOL_MAX))
 }
 
 /// `NAME+0xHEX/0xHEX` at the start of `s`: the name and what follows.

@@ -41,10 +41,10 @@ fn pointed(names: &[Named], skip: Skip) -> Option<&str> {
     let mut pointers = names.iter().filter(|n| n.pointer);
     let real = pointers
         .clone()
-        .position(|n| !n.inline)
-        .map_or(1, |i| i + 1);
-    let group: Vec<_> = pointers.by_ref().take(real).collect();
-    first(group.into_iter(), skip)
+        .find(|n| !n.inline)
+        .or_else(|| pointers.next());
+    real.map(|n| n.name.as_str())
+        .filter(|n| !helpers::is_helper(n, skip))
 }
 
 /// Chooses by the rule of the report's kind. `origin` is the stack that tells where things began

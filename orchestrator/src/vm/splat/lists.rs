@@ -68,7 +68,7 @@ pub const EXACT: &str = "
     stack_trace_save save_stack save_stack_trace ret_from_fork ret_from_fork_asm
     ret_from_exception ret_from_intr ret_from_kernel_thread ret_to_kernel_thread common_interrupt
     do_IRQ apic_timer_interrupt smp_apic_timer_interrupt irq_exit irq_exit_rcu invoke_softirq
-    do_softirq call_timer_fn expire_timers run_timers run_timer_softirq handle_softirqs
+    do_softirq call_timer_fn expire_timers run_timers run_timer_softirq 
     run_timer_base irq_svc dabt_svc entry_INT80_32 entry_INT80_compat ret_fast_syscall vectors
     handle_exception work_pending system_call_common interrupt_entry local_apic_timer_interrupt
     hrtimer_interrupt hrtimer_run_queues run_hrtimer kthread smpboot_thread_fn do_fast_syscall_32

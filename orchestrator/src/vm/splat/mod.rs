@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Splats: what broke, read from a serial console's log.
 //!
-//! A log comes in lines; [`line`] parts what stands before the kernel's words, [`head`] says whether
+//! A log comes in lines; [`mod@line`] parts what stands before the kernel's words, [`head`] says whether
 //! a splat begins, [`body`] and [`frame`] read what follows, [`guilty`] and [`helpers`] choose the
-//! function, [`fingerprint`] names the splat, and [`scanner`] holds it all together as a stream.
+//! function, [`fingerprint`] names the splat, and [`Scanner`] holds it all together as a stream.
 //!
 //! The log is the guest's, so it is hostile: nothing here panics on any bytes, memory is bounded
 //! whatever the log holds, and time is linear in its length.
