@@ -11,12 +11,7 @@ fn main() {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("..");
     let root = root.canonicalize().unwrap_or(root);
     let out = PathBuf::from(variable("OUT_DIR"));
-    for part in [
-        "guest-tests/src",
-        "guest-tests/Cargo.toml",
-        "guest-tests/records",
-        "Cargo.lock",
-    ] {
+    for part in ["guest-tests/src", "guest-tests/Cargo.toml", "guest-tests/records", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(part).display());
     }
     let target_dir = out.join("guest");
@@ -47,29 +42,16 @@ fn build(root: &Path, target_dir: &Path) {
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .current_dir(root)
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "kvet-guest-tests",
-        ])
+        .args(["build", "--release", "--locked", "--package", "kvet-guest-tests"])
         .args(["--bin", "kvet-guest", "--target", TARGET, "--target-dir"])
         .arg(target_dir)
-        .args([
-            "--config",
-            "profile.release.debug=false",
-            "--config",
-            "profile.release.strip=true",
-        ])
+        .args(["--config", "profile.release.debug=false", "--config", "profile.release.strip=true"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_BUILD_TARGET");
-    let status = cargo
-        .status()
-        .unwrap_or_else(|error| panic!("run cargo for the guest: {error}"));
+    let status = cargo.status().unwrap_or_else(|error| panic!("run cargo for the guest: {error}"));
     assert!(status.success(), "the guest binary does not build");
 }
 

@@ -2,7 +2,7 @@
 //! The command line.
 
 use std::cell::OnceCell;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -16,13 +16,14 @@ use crate::kernel::build::Builder;
 use crate::plan::manifest::VariantName;
 use crate::plan::resolve::{find_plan, resolve};
 use crate::plan::{Plan, Tests};
-use crate::report::{json, progress, terminal};
+use crate::report::{console, json, progress, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::pipeline::{self, Selection};
 use crate::store::Store;
 use crate::vm::accel::Choice;
+use crate::vm::splat::{Findings, Scanner};
 
 /// Vets a Linux kernel patch series in virtual machines.
 #[derive(Debug, Parser)]
@@ -113,6 +114,9 @@ enum Command {
         /// Only this plan's.
         plan: Option<PathBuf>,
     },
+    /// What kvet reads out of a file.
+    #[command(subcommand)]
+    Inspect(Inspect),
     /// Print the report of a run again.
     Report {
         /// The run's folder.
@@ -120,6 +124,18 @@ enum Command {
         /// The report's form.
         #[arg(long, value_enum, default_value_t = Format::Terminal)]
         format: Format,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Inspect {
+    /// Splats in a serial log.
+    Console {
+        /// The log; `-` for standard input.
+        log: PathBuf,
+        /// JSON instead of text.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -143,11 +159,7 @@ pub async fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return if error.use_stderr() {
-                ExitCode::Plan
-            } else {
-                ExitCode::Acceptable
-            };
+            return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
         }
     };
     match cli.run().await {
@@ -157,11 +169,8 @@ pub async fn main() -> ExitCode {
             for fault in &faults {
                 let text = fault.to_string();
                 let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
-                let first = if color {
-                    format!("\u{1b}[31m{first}\u{1b}[0m")
-                } else {
-                    first.to_owned()
-                };
+                let first =
+                    if color { format!("\u{1b}[31m{first}\u{1b}[0m") } else { first.to_owned() };
                 eprintln!("kvet: {first}");
                 if !rest.is_empty() {
                     eprintln!("{rest}");
@@ -197,11 +206,8 @@ impl Global {
 
 /// `$XDG_CACHE_HOME/kvet`, or `~/.cache/kvet`.
 fn default_cache() -> Result<PathBuf, Fault> {
-    let folder = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let folder =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("XDG_CACHE_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("kvet"))
@@ -223,25 +229,13 @@ impl Cli {
                 };
                 self.run_plan(plan, &selection, false).await
             }
-            Command::Run {
-                plan,
-                test,
-                variant,
-                dry_run,
-            } => {
-                let selection = Selection {
-                    test: test.clone(),
-                    variants: variant.clone(),
-                    build_only: false,
-                };
+            Command::Run { plan, test, variant, dry_run } => {
+                let selection =
+                    Selection { test: test.clone(), variants: variant.clone(), build_only: false };
                 self.run_plan(plan, &selection, *dry_run).await
             }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
-                print(&format!(
-                    "{}\n{}",
-                    pending.display(),
-                    snapshot::difference(pending)
-                ));
+                print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
                 Ok(())
             }),
             Command::Accept { plan } => self.snapshots(plan.as_deref(), |pending| {
@@ -254,13 +248,20 @@ impl Cli {
                 print(&format!("rejected {}\n", pending.display()));
                 Ok(())
             }),
+            Command::Inspect(Inspect::Console { log, json }) => {
+                let findings = inspect_console(log).map_err(|fault| vec![fault])?;
+                match json {
+                    true => print(&String::from_utf8_lossy(&json::pretty(&findings.splats))),
+                    false => print(&console::render(&findings)),
+                }
+                Ok(ExitCode::Acceptable)
+            }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;
                 match format {
-                    Format::Terminal => print(&terminal::render(
-                        &result,
-                        self.global.color(&std::io::stdout()),
-                    )),
+                    Format::Terminal => {
+                        print(&terminal::render(&result, self.global.color(&std::io::stdout())))
+                    }
                     Format::Json => print(&String::from_utf8_lossy(&json::pretty(&result))),
                 }
                 Ok(result.exit_code)
@@ -272,11 +273,7 @@ impl Cli {
         let findings = doctor::examine();
         print(&doctor::render(&findings));
         let missing = findings.iter().any(|finding| finding.found.is_none());
-        if missing {
-            ExitCode::Infra
-        } else {
-            ExitCode::Acceptable
-        }
+        if missing { ExitCode::Infra } else { ExitCode::Acceptable }
     }
 
     async fn run_plan(
@@ -292,18 +289,12 @@ impl Cli {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
         }
-        self.run_resolved(&plan, selection)
-            .await
-            .map_err(|fault| vec![fault])
+        self.run_resolved(&plan, selection).await.map_err(|fault| vec![fault])
     }
 
     async fn run_resolved(&self, plan: &Plan, selection: &Selection) -> Result<ExitCode, Fault> {
         // Before anything is built: what is missing at the end is missing now.
-        let qemu = if selection.build_only {
-            None
-        } else {
-            Some(find_qemu()?)
-        };
+        let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
         let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
         let events = Events::default();
@@ -329,23 +320,12 @@ impl Cli {
             chosen: OnceCell::new(),
             initramfs: OnceCell::new(),
         };
-        let result = pipeline::run(
-            plan,
-            selection,
-            &builder,
-            &booter,
-            &folder,
-            &events,
-            environment,
-        )
-        .await;
+        let result =
+            pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
         drop((builder, booter));
         // Ends the live line before the report is printed.
         events.close();
-        print(&terminal::render(
-            &result,
-            self.global.color(&std::io::stdout()),
-        ));
+        print(&terminal::render(&result, self.global.color(&std::io::stdout())));
         if !self.global.quiet {
             print(&format!("results: {}\n", folder.path().display()));
         }
@@ -376,6 +356,25 @@ impl Cli {
     }
 }
 
+/// Reads a log piece by piece: it may be larger than memory.
+fn inspect_console(log: &Path) -> Result<Findings, Fault> {
+    let wrong = |error: std::io::Error| {
+        Fault::plan(format!("cannot be read: {error}")).at(log.display()).help("check the path")
+    };
+    let mut reader: Box<dyn Read> = match log == Path::new("-") {
+        true => Box::new(std::io::stdin().lock()),
+        false => Box::new(std::fs::File::open(log).map_err(wrong)?),
+    };
+    let mut scanner = Scanner::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match reader.read(&mut buffer).map_err(wrong)? {
+            0 => return Ok(scanner.finish()),
+            count => drop(scanner.feed(&buffer[..count])),
+        }
+    }
+}
+
 fn read_plan(plan: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
     let file = find_plan(plan).map_err(|fault| vec![fault])?;
     resolve(&file, tests)
@@ -385,21 +384,15 @@ fn check_selection(plan: &Plan, selection: &Selection) -> Result<(), Fault> {
     let Some(test) = &selection.test else {
         return Ok(());
     };
-    let mut names: Vec<&str> = plan
-        .cells
-        .iter()
-        .flat_map(|cell| &cell.tests)
-        .map(|test| test.name.as_str())
-        .collect();
+    let mut names: Vec<&str> =
+        plan.cells.iter().flat_map(|cell| &cell.tests).map(|test| test.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     if names.contains(&test.as_str()) {
         return Ok(());
     }
-    Err(
-        Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
-            .help(format!("its tests are: {}", names.join(", "))),
-    )
+    Err(Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
+        .help(format!("its tests are: {}", names.join(", "))))
 }
 
 /// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends

@@ -244,10 +244,7 @@ impl ExitCode {
     #[must_use]
     pub fn worst(codes: impl IntoIterator<Item = Self>) -> Self {
         let rank = |code: Self| PRECEDENCE.iter().position(|&other| other == code);
-        codes
-            .into_iter()
-            .min_by_key(|&code| rank(code))
-            .unwrap_or(Self::Acceptable)
+        codes.into_iter().min_by_key(|&code| rank(code)).unwrap_or(Self::Acceptable)
     }
 
     /// Short words for a report.

@@ -20,26 +20,14 @@ fn demo_plan(test: &str) -> String {
 fn refused(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{ended:?}");
     for word in words {
-        assert!(
-            ended.stderr.contains(word),
-            "{word:?} is not in\n{}",
-            ended.stderr
-        );
+        assert!(ended.stderr.contains(word), "{word:?} is not in\n{}", ended.stderr);
     }
 }
 
 #[test]
 fn a_misspelt_key_is_shown_with_its_place_and_a_suggestion() {
     let ended = run(&demo_plan("{name: khugepaged_cold}").replace("series: [", "sereis: ["));
-    refused(
-        &ended,
-        2,
-        &[
-            "mine.yaml:2:1",
-            "unknown field `sereis`",
-            "did you mean `series`?",
-        ],
-    );
+    refused(&ended, 2, &["mine.yaml:2:1", "unknown field `sereis`", "did you mean `series`?"]);
 }
 
 #[test]
@@ -68,25 +56,16 @@ fn names_that_nobody_has_are_all_reported_at_once() {
 #[test]
 fn wrong_values_are_explained() {
     let test = "{name: khugepaged_cold, parameters: {pmdz: 4}}";
-    let text = demo_plan(test).replace(
-        "memory: 512MiB",
-        "memory: 1KiB, vcpus: 0, append: [\"a b\"]",
-    );
+    let text =
+        demo_plan(test).replace("memory: 512MiB", "memory: 1KiB, vcpus: 0, append: [\"a b\"]");
     let ended = run(&text);
     refused(
         &ended,
         2,
-        &[
-            "no parameter of khugepaged_cold \"pmdz\"",
-            "0 vCPUs",
-            "of memory",
-            "one word",
-        ],
+        &["no parameter of khugepaged_cold \"pmdz\"", "0 vCPUs", "of memory", "one word"],
     );
     refused(
-        &run(&demo_plan(
-            "{name: khugepaged_cold}\ndeadlines: {boot: soon}",
-        )),
+        &run(&demo_plan("{name: khugepaged_cold}\ndeadlines: {boot: soon}")),
         2,
         &["\"soon\" is not a duration"],
     );
@@ -101,22 +80,14 @@ fn wrong_values_are_explained() {
 #[test]
 fn a_plan_that_is_not_there_is_named_with_those_that_are() {
     let project = Project::new();
-    refused(
-        &project.kvet(&["run", "khugepaged-colt"]),
-        2,
-        &["did you mean `khugepaged-cold`?"],
-    );
+    refused(&project.kvet(&["run", "khugepaged-colt"]), 2, &["did you mean `khugepaged-cold`?"]);
     refused(&project.kvet(&["run", "none/such.yaml"]), 2, &["no plan"]);
     refused(
         &project.kvet(&["run", "khugepaged-cold", "-t", "other"]),
         2,
         &["its tests are: khugepaged_cold"],
     );
-    refused(
-        &project.kvet(&["frobnicate"]),
-        2,
-        &["unrecognized subcommand"],
-    );
+    refused(&project.kvet(&["frobnicate"]), 2, &["unrecognized subcommand"]);
     refused(
         &project.kvet(&["report", "kvet-runs/none"]),
         2,
@@ -127,10 +98,7 @@ fn a_plan_that_is_not_there_is_named_with_those_that_are() {
 #[test]
 fn a_series_with_a_wrong_series_yaml_is_refused() {
     let project = Project::new();
-    project.write(
-        "configs/plans/mine.yaml",
-        &plan("mine", "", "{name: selftest_pass}", ""),
-    );
+    project.write("configs/plans/mine.yaml", &plan("mine", "", "{name: selftest_pass}", ""));
     project.write(
         "patches/mine/series.yaml",
         &series_yaml(
@@ -142,16 +110,9 @@ fn a_series_with_a_wrong_series_yaml_is_refused() {
     refused(
         &ended,
         2,
-        &[
-            "no guest test \"nothing\"",
-            "no prerequisite \"none\"",
-            "no *.patch file",
-        ],
+        &["no guest test \"nothing\"", "no prerequisite \"none\"", "no *.patch file"],
     );
-    project.write(
-        "patches/mine/series.yaml",
-        &series_yaml("directoin: reverse", ""),
-    );
+    project.write("patches/mine/series.yaml", &series_yaml("directoin: reverse", ""));
     refused(
         &project.kvet(&["run", "mine"]),
         2,
@@ -166,14 +127,7 @@ fn without_qemu_nothing_is_built_and_the_package_is_named() {
     let mut command = project.command(&["run", "khugepaged-cold"]);
     command.env("PATH", empty.path());
     let ended = common::finish(command.spawn().unwrap(), std::time::Instant::now());
-    refused(
-        &ended,
-        3,
-        &[
-            "qemu-system-x86_64 is not installed",
-            "apt-get install qemu-system-x86",
-        ],
-    );
+    refused(&ended, 3, &["qemu-system-x86_64 is not installed", "apt-get install qemu-system-x86"]);
     assert!(!project.path().join("kvet-runs").exists());
 }
 
@@ -182,8 +136,6 @@ fn a_dry_run_prints_the_resolved_plan() {
     let project = Project::new();
     let ended = project.kvet(&["run", "khugepaged-cold", "--dry-run"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    let text = ended
-        .stdout
-        .replace(&project.path().display().to_string(), "ROOT");
+    let text = ended.stdout.replace(&project.path().display().to_string(), "ROOT");
     insta::assert_snapshot!(text);
 }

@@ -17,17 +17,9 @@ fn patch_kernel_init(line: &str) -> String {
 
 #[track_caller]
 fn ended_with(ended: &Ended, code: i32, words: &[&str]) {
-    assert_eq!(
-        ended.code, code,
-        "stdout:\n{}\nstderr:\n{}",
-        ended.stdout, ended.stderr
-    );
+    assert_eq!(ended.code, code, "stdout:\n{}\nstderr:\n{}", ended.stdout, ended.stderr);
     for word in words {
-        assert!(
-            ended.stdout.contains(word),
-            "{word:?} is not in\n{}",
-            ended.stdout
-        );
+        assert!(ended.stdout.contains(word), "{word:?} is not in\n{}", ended.stdout);
     }
 }
 
@@ -44,67 +36,35 @@ fn run(name: &str, patch: &str, guest: &str, test: &str, rest: &str) -> (Project
 fn the_demo_sees_what_the_series_changes_and_a_second_run_builds_nothing() {
     let project = Project::new();
     let ended = project.kvet(&["run", "khugepaged-cold"]);
-    ended_with(
-        &ended,
-        0,
-        &[
-            "behaviour expected",
-            "snapshots: base pending, patched pending",
-        ],
-    );
+    ended_with(&ended, 0, &["behaviour expected", "snapshots: base pending, patched pending"]);
     let result = project.result();
     let observed = |variant: &str, name: &str| {
         result["cells"][0]["tests"][0]["behaviour"]["observations"][variant][name].clone()
     };
-    for (name, base, patched) in [
-        ("kicks.none", 9, 9),
-        ("kicks.cold", 9, 5),
-        ("kicks.free", 9, 5),
-    ] {
+    for (name, base, patched) in [("kicks.none", 9, 9), ("kicks.cold", 9, 5), ("kicks.free", 9, 5)]
+    {
         assert_eq!(observed("base", name), base, "{name}");
         assert_eq!(observed("patched", name), patched, "{name}");
     }
     let images = &result["cells"][0]["variants"];
-    assert_ne!(
-        images["base"]["image_sha256"],
-        images["patched"]["image_sha256"]
-    );
+    assert_ne!(images["base"]["image_sha256"], images["patched"]["image_sha256"]);
 
     assert_eq!(project.kvet(&["accept", "khugepaged-cold"]).code, 0);
     let again = project.kvet(&["run", "khugepaged-cold"]);
-    ended_with(
-        &again,
-        0,
-        &["from the store", "snapshots: base matches, patched matches"],
-    );
+    ended_with(&again, 0, &["from the store", "snapshots: base matches, patched matches"]);
     assert!(!project.events().contains("build_started"));
 
     // The accepted behaviour is what the workspace accepted, too.
     let accepted = common::root().join("snapshots/khugepaged-cold");
     for entry in std::fs::read_dir(accepted).unwrap().flatten() {
-        let ours = project
-            .path()
-            .join("snapshots/khugepaged-cold")
-            .join(entry.file_name());
-        assert_eq!(
-            std::fs::read(&ours).unwrap(),
-            std::fs::read(entry.path()).unwrap()
-        );
+        let ours = project.path().join("snapshots/khugepaged-cold").join(entry.file_name());
+        assert_eq!(std::fs::read(&ours).unwrap(), std::fs::read(entry.path()).unwrap());
     }
 
     let report = project.kvet(&["report", "kvet-runs/latest", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
-    assert_eq!(
-        (report.code, json["schema"].as_str()),
-        (0, Some("kvet/run/1"))
-    );
-    for file in [
-        "console.log",
-        "kvet.sh",
-        "qemu-arguments",
-        "qmp.log",
-        "records.jsonl",
-    ] {
+    assert_eq!((report.code, json["schema"].as_str()), (0, Some("kvet/run/1")));
+    for file in ["console.log", "kvet.sh", "qemu-arguments", "qmp.log", "records.jsonl"] {
         let folder =
             "kvet-runs/latest/boots/khugepaged-cold.debian-6.12.microvm.up/base/khugepaged_cold";
         assert!(project.path().join(folder).join(file).is_file(), "{file}");
@@ -122,31 +82,18 @@ fn behaviour_that_differs_from_what_was_accepted_is_an_exit_of_1() {
     let ended = project.kvet(&["run", "khugepaged-cold"]);
     ended_with(&ended, 1, &["behaviour expected", "base differs"]);
     let review = project.kvet(&["review", "khugepaged-cold"]);
-    assert!(
-        review.stdout.contains("-kicks.none = 8\n"),
-        "{}",
-        review.stdout
-    );
+    assert!(review.stdout.contains("-kicks.none = 8\n"), "{}", review.stdout);
 }
 
 #[test]
 fn a_symbol_that_kconfig_drops_is_named() {
     let project = Project::new();
-    project.write(
-        "configs/kconfig/swap.config",
-        "# Swapping needs a block device.\nCONFIG_SWAP=y\n",
-    );
+    project
+        .write("configs/kconfig/swap.config", "# Swapping needs a block device.\nCONFIG_SWAP=y\n");
     let text = plan("khugepaged-cold", "", "{name: selftest_pass}", "");
-    project.write(
-        "configs/plans/mine.yaml",
-        &text.replace("[microvm]", "[microvm, swap]"),
-    );
+    project.write("configs/plans/mine.yaml", &text.replace("[microvm]", "[microvm, swap]"));
     let ended = project.kvet(&["run", "mine"]);
-    ended_with(
-        &ended,
-        2,
-        &["swap.config:2", "kconfig does not grant CONFIG_SWAP"],
-    );
+    ended_with(&ended, 2, &["swap.config:2", "kconfig does not grant CONFIG_SWAP"]);
 }
 
 #[test]
@@ -156,12 +103,7 @@ fn a_hunk_that_does_not_match_is_shown_with_what_is_there() {
     ended_with(
         &ended,
         5,
-        &[
-            "0001-test.patch",
-            "init/main.c:1431",
-            "kthreadd was all",
-            "kthreadd is all",
-        ],
+        &["0001-test.patch", "init/main.c:1431", "kthreadd was all", "kthreadd is all"],
     );
 }
 
@@ -185,40 +127,22 @@ fn a_series_that_does_not_build_is_shown_with_the_compilers_first_error() {
 #[test]
 fn a_kernel_that_panics_at_boot_is_shown_with_its_last_words() {
     let project = Project::new();
-    let text = plan(
-        "khugepaged-cold",
-        ", append: [rdinit=/nowhere]",
-        "{name: selftest_pass}",
-        "",
-    );
+    let text = plan("khugepaged-cold", ", append: [rdinit=/nowhere]", "{name: selftest_pass}", "");
     project.write("configs/plans/mine.yaml", &text);
     let ended = project.kvet(&["run", "mine"]);
-    ended_with(
-        &ended,
-        4,
-        &["Kernel panic - not syncing: ", "kernel panic: "],
-    );
+    ended_with(&ended, 4, &["Kernel panic - not syncing: ", "kernel panic: "]);
     assert!(ended.took.as_secs() < 1200);
 }
 
 #[test]
 fn a_kernel_that_hangs_at_boot_is_given_up_at_its_deadline() {
     let patch = patch_kernel_init("\tfor (;;)\n+\t\tcpu_relax();").replace("1431,7", "1431,8");
-    let (project, ended) = run(
-        "hang",
-        &patch,
-        "",
-        "{name: selftest_pass}",
-        "deadlines: {boot: 15s}\n",
-    );
+    let (project, ended) =
+        run("hang", &patch, "", "{name: selftest_pass}", "deadlines: {boot: 15s}\n");
     ended_with(&ended, 4, &["boot hung in phase kernel (deadline 15 s)"]);
     let result = project.result();
     let tests = &result["cells"][0]["tests"][0];
-    assert_eq!(
-        tests["faults"].as_array().unwrap().len(),
-        1,
-        "base boots, patched hangs: {tests}"
-    );
+    assert_eq!(tests["faults"].as_array().unwrap().len(), 1, "base boots, patched hangs: {tests}");
     assert!(processes("hang/debian-6.12").is_empty());
 }
 
@@ -234,17 +158,10 @@ fn guest_tests_that_go_wrong_are_test_faults() {
     ended_with(
         &ended,
         7,
-        &[
-            "killed by signal 11 (SIGSEGV)",
-            "exited with status",
-            "was not done after 12 s",
-        ],
+        &["killed by signal 11 (SIGSEGV)", "exited with status", "was not done after 12 s"],
     );
     // The others' results are kept.
-    assert_eq!(
-        project.result()["cells"][0]["tests"][3]["faults"],
-        serde_json::json!([])
-    );
+    assert_eq!(project.result()["cells"][0]["tests"][3]["faults"], serde_json::json!([]));
 }
 
 #[test]
@@ -279,30 +196,17 @@ fn a_series_that_undoes_the_declared_change_is_no_pass() {
         .unwrap()
         .flatten()
         .map(|entry| entry.path())
-        .find(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "patch")
-        })
+        .find(|path| path.extension().is_some_and(|extension| extension == "patch"))
         .unwrap();
     let forward = std::fs::read_to_string(&patch).unwrap();
     project.write("patches/prerequisites/cold/0001.patch", &forward);
     let declared = std::fs::read_to_string(folder.join("series.yaml")).unwrap();
     let expect = &declared[declared.find("expect:").unwrap()..];
-    project.write(
-        "patches/undo/series.yaml",
-        &series_yaml("prerequisites: [cold]", expect),
-    );
+    project.write("patches/undo/series.yaml", &series_yaml("prerequisites: [cold]", expect));
     project.write("patches/undo/0001-undo.patch", &reversed(&forward));
-    project.write(
-        "configs/plans/mine.yaml",
-        &plan("undo", "", "{name: khugepaged_cold}", ""),
-    );
+    project.write("configs/plans/mine.yaml", &plan("undo", "", "{name: khugepaged_cold}", ""));
     let ended = project.kvet(&["run", "mine"]);
-    ended_with(
-        &ended,
-        1,
-        &["behaviour unexpected", "declared for kicks.cold: 9 -> 5"],
-    );
+    ended_with(&ended, 1, &["behaviour unexpected", "declared for kicks.cold: 9 -> 5"]);
 }
 
 /// A unified diff the other way round.
@@ -351,36 +255,21 @@ fn a_source_that_already_holds_the_series_leaves_nothing_to_do() {
         .map(|entry| std::fs::read_to_string(entry.path()).unwrap())
         .unwrap();
     project.write("patches/prerequisites/cold/0001.patch", &forward);
-    project.write(
-        "patches/again/series.yaml",
-        &series_yaml("prerequisites: [cold]", ""),
-    );
+    project.write("patches/again/series.yaml", &series_yaml("prerequisites: [cold]", ""));
     project.write("patches/again/0001-again.patch", &forward);
-    project.write(
-        "configs/plans/mine.yaml",
-        &plan("again", "", "{name: khugepaged_cold}", ""),
-    );
+    project.write("configs/plans/mine.yaml", &plan("again", "", "{name: khugepaged_cold}", ""));
     let ended = project.kvet(&["run", "mine"]);
-    ended_with(
-        &ended,
-        6,
-        &["nothing to do", "already holds the series again"],
-    );
+    ended_with(&ended, 6, &["nothing to do", "already holds the series again"]);
 }
 
 #[test]
 fn ctrl_c_during_a_boot_ends_everything_at_once() {
     let project = Project::new();
     project.series("stopped", "Subject: [PATCH] mm: nothing\n\n--- a/mm/khugepaged.c\n+++ b/mm/khugepaged.c\n@@ -1,3 +1,4 @@\n // SPDX-License-Identifier: GPL-2.0\n+/* a line that moves the others */\n #define pr_fmt(fmt) KBUILD_MODNAME \": \" fmt\n \n");
-    project.write(
-        "configs/plans/mine.yaml",
-        &plan("stopped", "", "{name: selftest_hang}", ""),
-    );
+    project.write("configs/plans/mine.yaml", &plan("stopped", "", "{name: selftest_hang}", ""));
     let began = Instant::now();
     let child = project.command(&["run", "mine"]).spawn().unwrap();
-    wait_until("a running guest test", || {
-        project.events().contains(r#""phase":"test""#)
-    });
+    wait_until("a running guest test", || project.events().contains(r#""phase":"test""#));
     assert_eq!(processes("stopped/debian-6.12").len(), 1);
     interrupt(&child);
     let stopped = Instant::now();
@@ -389,23 +278,15 @@ fn ctrl_c_during_a_boot_ends_everything_at_once() {
     assert_eq!(ended.code, 130, "{ended:?}");
     assert!(processes("stopped/debian-6.12").is_empty());
     assert_eq!(project.result()["exit_code"], 130);
-    let scratch = std::fs::read_dir(common::cache().join("scratch"))
-        .unwrap()
-        .count();
+    let scratch = std::fs::read_dir(common::cache().join("scratch")).unwrap().count();
     assert!(scratch <= 2, "only other tests may be at work: {scratch}");
 }
 
 #[test]
 fn ctrl_c_during_a_build_does_not_damage_the_next() {
     let project = Project::new();
-    project.series(
-        "resumed",
-        &patch_kernel_init("\tpr_info(\"kvet: resumed\\n\");"),
-    );
-    project.write(
-        "configs/plans/mine.yaml",
-        &plan("resumed", "", "{name: selftest_pass}", ""),
-    );
+    project.series("resumed", &patch_kernel_init("\tpr_info(\"kvet: resumed\\n\");"));
+    project.write("configs/plans/mine.yaml", &plan("resumed", "", "{name: selftest_pass}", ""));
     let began = Instant::now();
     let child = project.command(&["run", "mine"]).spawn().unwrap();
     wait_until("the patched build", || {
@@ -421,8 +302,7 @@ fn ctrl_c_during_a_build_does_not_damage_the_next() {
 }
 
 fn interrupt(child: &std::process::Child) {
-    let status = std::process::Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
+    let status =
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(status.unwrap().success());
 }

@@ -34,10 +34,7 @@ struct FakeBuild {
 
 impl Build for FakeBuild {
     async fn prepare(&self, _cell: &Cell) -> Result<(Source, Trees), Fault> {
-        let tree = |name: &str| Tree {
-            commit: name.to_owned(),
-            tree: name.to_owned(),
-        };
+        let tree = |name: &str| Tree { commit: name.to_owned(), tree: name.to_owned() };
         let source = Source {
             key: "k".into(),
             origin: "linux-source-6.12 6.12.1-1".into(),
@@ -47,12 +44,7 @@ impl Build for FakeBuild {
             tree: "base".into(),
             git_dir: PathBuf::new(),
         };
-        Ok((
-            source,
-            Trees {
-                variants: [(Base, tree("base")), (Patched, tree("patched"))].into(),
-            },
-        ))
+        Ok((source, Trees { variants: [(Base, tree("base")), (Patched, tree("patched"))].into() }))
     }
 
     async fn build(
@@ -95,22 +87,13 @@ impl Boot for FakeBoot {
         _folder: PathBuf,
     ) -> Result<BootReport, Fault> {
         let mut reports = self.reports.borrow_mut();
-        let wanted = if task.starts_with("base") {
-            Base
-        } else {
-            Patched
-        };
+        let wanted = if task.starts_with("base") { Base } else { Patched };
         let at = reports.iter().position(|(variant, _)| *variant == wanted);
-        Ok(reports
-            .remove(at.unwrap_or_else(|| panic!("no report for {task}")))
-            .1)
+        Ok(reports.remove(at.unwrap_or_else(|| panic!("no report for {task}"))).1)
     }
 
     fn environment(&self) -> (Option<Chosen>, Option<String>) {
-        let chosen = Chosen {
-            accelerator: Accelerator::Tcg,
-            reason: "a fake".into(),
-        };
+        let chosen = Chosen { accelerator: Accelerator::Tcg, reason: "a fake".into() };
         (Some(chosen), Some("hash".into()))
     }
 }
@@ -129,6 +112,7 @@ fn completed(observations: &[(&str, i64)]) -> BootReport {
         },
         splats: Vec::new(),
         tail: vec!["the last line".into()],
+        hang: Vec::new(),
         boot_seconds: Some(1.0),
         seconds: 2.0,
     }
@@ -143,10 +127,7 @@ fn skipped() -> BootReport {
 
 fn warning() -> BootReport {
     let log = "WARNING: CPU: 0 PID: 1 at mm/a.c:1 broken+0x1/0x2\nRIP: 0010:broken+0x1/0x2\nCall Trace:\n <TASK>\n broken+0x1/0x2\n </TASK>\n---[ end trace 0000000000000000 ]---\n";
-    BootReport {
-        splats: scan(log.as_bytes()),
-        ..completed(&[("kicks", 9)])
-    }
+    BootReport { splats: scan(log.as_bytes()), ..completed(&[("kicks", 9)]) }
 }
 
 fn halted(halt: HaltReason) -> BootReport {
@@ -174,9 +155,7 @@ fn plan(root: &Path) -> Plan {
         kernel: Kernel {
             name: "debian-6.12".into(),
             file: PathBuf::new(),
-            debian: kvet::plan::manifest::DebianEntry {
-                package: "linux-source-6.12".into(),
-            },
+            debian: kvet::plan::manifest::DebianEntry { package: "linux-source-6.12".into() },
         },
         config: Config {
             name: "microvm".into(),
@@ -190,12 +169,10 @@ fn plan(root: &Path) -> Plan {
             vcpus: 1,
             memory: ByteSize::gib(1),
             root: Default::default(),
+            network: Default::default(),
             append: Vec::new(),
         },
-        tests: vec![Test {
-            name: "khugepaged_cold".into(),
-            parameters: BTreeMap::new(),
-        }],
+        tests: vec![Test { name: "khugepaged_cold".into(), parameters: BTreeMap::new() }],
     };
     Plan {
         name: "mine".into(),
@@ -204,10 +181,7 @@ fn plan(root: &Path) -> Plan {
         cells: vec![cell],
         skipped: Vec::new(),
         variants: vec![Base, Patched],
-        deadlines: Deadlines {
-            boot: std::time::Duration::from_secs(60),
-            test: std::time::Duration::from_secs(60),
-        },
+        deadlines: Deadlines { boot: None, test: None },
         allow: Vec::new(),
         allow_identical: false,
     }
@@ -225,22 +199,12 @@ impl Case {
         let folder = tempfile::tempdir().unwrap();
         let plan = plan(folder.path());
         let images = [(Base, Ok("0123456789ab")), (Patched, Ok("ba9876543210"))].into();
-        Self {
-            folder,
-            plan,
-            build: FakeBuild { images },
-            selection: Selection::default(),
-        }
+        Self { folder, plan, build: FakeBuild { images }, selection: Selection::default() }
     }
 
     fn run(&self, reports: Vec<(VariantName, BootReport)>) -> RunResult {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        let boot = FakeBoot {
-            reports: RefCell::new(reports),
-        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let boot = FakeBoot { reports: RefCell::new(reports) };
         let folder = RunFolder::create(&self.folder.path().join("runs"), "mine").unwrap();
         let result = runtime.block_on(run(
             &self.plan,
@@ -249,10 +213,7 @@ impl Case {
             &boot,
             &folder,
             &Events::default(),
-            Environment {
-                qemu: "QEMU emulator version 7.2.22".into(),
-                ..Environment::default()
-            },
+            Environment { qemu: "QEMU emulator version 7.2.22".into(), ..Environment::default() },
         ));
         // Whatever happened, it is on disk, and reads back as it was.
         let json = |result: &RunResult| serde_json::to_value(result).unwrap();
@@ -291,10 +252,8 @@ fn a_new_splat_is_not_acceptable_unless_the_plan_allows_it() {
     let result = case.run(reports());
     assert_eq!(result.exit_code, ExitCode::Behaviour);
     insta::assert_snapshot!(report(&result));
-    case.plan.allow = vec![SplatAllowance {
-        pattern: "WARNING in broken".into(),
-        reason: "known".into(),
-    }];
+    case.plan.allow =
+        vec![SplatAllowance { pattern: "WARNING in broken".into(), reason: "known".into() }];
     assert_eq!(case.run(reports()).exit_code, ExitCode::Acceptable);
 }
 
@@ -303,8 +262,7 @@ fn a_splat_of_both_or_of_base_alone_does_not_count() {
     let mut case = Case::new();
     case.plan.cells[0].series.expect.clear();
     assert_eq!(
-        case.run(vec![(Base, warning()), (Patched, warning())])
-            .exit_code,
+        case.run(vec![(Base, warning()), (Patched, warning())]).exit_code,
         ExitCode::Acceptable
     );
     let gone = vec![(Base, warning()), (Patched, completed(&[("kicks", 9)]))];
@@ -315,49 +273,30 @@ fn a_splat_of_both_or_of_base_alone_does_not_count() {
 fn a_dead_guest_is_a_fault_and_never_a_verdict() {
     let ends = [
         (
-            HaltReason::KernelDied {
-                title: "kernel BUG in f".into(),
-            },
+            HaltReason::Kernel { kind: SplatKind::KernelBug, title: "kernel BUG in f".into() },
             ExitCode::Kernel,
         ),
+        (HaltReason::UnexpectedEnd, ExitCode::Kernel),
+        (HaltReason::QemuStuck, ExitCode::Infra),
         (HaltReason::Reset, ExitCode::Kernel),
         (HaltReason::GuestHang { seconds: 120 }, ExitCode::Kernel),
         (HaltReason::TestHang { seconds: 120 }, ExitCode::Test),
+        (HaltReason::Violation { what: "x".into(), line: "y".into() }, ExitCode::Test),
         (
-            HaltReason::Violation {
-                what: "x".into(),
-                line: "y".into(),
-            },
-            ExitCode::Test,
-        ),
-        (
-            HaltReason::QemuDied {
-                how: "killed by signal 9".into(),
-                stderr: String::new(),
-            },
+            HaltReason::QemuDied { how: "killed by signal 9".into(), stderr: String::new() },
             ExitCode::Infra,
         ),
         (
-            HaltReason::QemuRefused {
-                how: "exit status 1".into(),
-                stderr: "no".into(),
-            },
+            HaltReason::QemuRefused { how: "exit status 1".into(), stderr: "no".into() },
             ExitCode::Infra,
         ),
     ];
     for (halt, code) in ends {
-        let reports = vec![
-            (Base, completed(&[("kicks", 9)])),
-            (Patched, halted(halt.clone())),
-        ];
+        let reports = vec![(Base, completed(&[("kicks", 9)])), (Patched, halted(halt.clone()))];
         let result = Case::new().run(reports);
         assert_eq!(result.exit_code, code, "{halt}");
         let behaviour = result.cells[0].tests[0].behaviour.as_ref().unwrap();
-        assert_eq!(
-            (behaviour.verdict, behaviour.observations.len()),
-            (None, 1),
-            "{halt}"
-        );
+        assert_eq!((behaviour.verdict, behaviour.observations.len()), (None, 1), "{halt}");
     }
 }
 
@@ -366,9 +305,7 @@ fn tests_that_die_are_test_faults() {
     for outcome in [
         Outcome::Killed { signal: 11 },
         Outcome::Exited { status: 3 },
-        Outcome::Failed {
-            reason: "no reason\u{1b}[2J".into(),
-        },
+        Outcome::Failed { reason: "no reason\u{1b}[2J".into() },
     ] {
         let mut dead = completed(&[("kicks", 9)]);
         dead.report.outcome = Some(outcome);
@@ -386,19 +323,14 @@ fn a_test_that_was_skipped_everywhere_is_no_pass() {
 
 #[test]
 fn a_test_that_only_one_kernel_can_run_found_a_difference() {
-    let result = Case::new().run(vec![
-        (Base, completed(&[("kicks", 9)])),
-        (Patched, skipped()),
-    ]);
+    let result = Case::new().run(vec![(Base, completed(&[("kicks", 9)])), (Patched, skipped())]);
     assert_eq!(result.exit_code, ExitCode::Behaviour);
 }
 
 #[test]
 fn a_variant_that_does_not_build_stops_its_cell_and_keeps_what_was_built() {
     let mut case = Case::new();
-    let fault = Fault::series("does not build")
-        .at("a.log")
-        .evidence("mm/a.c:1:1: error: no");
+    let fault = Fault::series("does not build").at("a.log").evidence("mm/a.c:1:1: error: no");
     case.build.images.insert(Patched, Err(fault));
     let result = case.run(Vec::new());
     assert_eq!(result.exit_code, ExitCode::Series);
@@ -421,10 +353,7 @@ fn equal_images_are_identical_and_not_booted() {
 fn an_interrupt_starts_nothing_new_and_keeps_what_was_done() {
     let mut case = Case::new();
     let cell = case.plan.cells[0].clone();
-    case.plan.cells[0].tests.push(Test {
-        name: "second".into(),
-        parameters: BTreeMap::new(),
-    });
+    case.plan.cells[0].tests.push(Test { name: "second".into(), parameters: BTreeMap::new() });
     case.plan.cells.push(cell);
     let result = case.run(vec![
         (Base, completed(&[("kicks", 9)])),
@@ -442,8 +371,5 @@ fn one_variant_alone_is_observed_without_a_verdict() {
     case.selection.variants = vec![Patched];
     let result = case.run(vec![(Patched, completed(&[("kicks", 5)]))]);
     assert_eq!(result.exit_code, ExitCode::Acceptable);
-    assert_eq!(
-        result.cells[0].tests[0].behaviour.as_ref().unwrap().verdict,
-        None
-    );
+    assert_eq!(result.cells[0].tests[0].behaviour.as_ref().unwrap().verdict, None);
 }

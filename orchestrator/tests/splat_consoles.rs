@@ -10,10 +10,7 @@ use std::path::{Path, PathBuf};
 
 fn samples() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consoles");
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -41,41 +38,21 @@ fn every_sample_is_read_as_it_says() {
     let mut wrong = Vec::new();
     for file in samples() {
         let (expected, log) = parts(&file);
-        assert!(
-            !expected.is_empty(),
-            "{} has no expectation",
-            file.display()
-        );
+        assert!(!expected.is_empty(), "{} has no expectation", file.display());
         let found: Vec<_> = splat::scan(&log).iter().map(told).collect();
-        let found = if found.is_empty() {
-            vec!["clean".to_owned()]
-        } else {
-            found
-        };
+        let found = if found.is_empty() { vec!["clean".to_owned()] } else { found };
         if found != expected {
-            wrong.push(format!(
-                "{}\n  want {expected:#?}\n  got  {found:#?}",
-                file.display()
-            ));
+            wrong.push(format!("{}\n  want {expected:#?}\n  got  {found:#?}", file.display()));
         }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
 fn there_are_enough_samples() {
     let all: Vec<_> = samples().iter().map(|f| parts(f).0).collect();
     let clean = all.iter().filter(|e| e[0] == "clean").count();
-    assert!(
-        clean >= 15 && all.len() - clean >= 80,
-        "{clean} clean of {}",
-        all.len()
-    );
+    assert!(clean >= 15 && all.len() - clean >= 80, "{clean} clean of {}", all.len());
 }
 
 #[test]
@@ -88,12 +65,7 @@ fn a_stream_in_small_pieces_reads_the_same_as_the_whole() {
             for piece in log.chunks(size) {
                 scanner.feed(piece);
             }
-            assert_eq!(
-                scanner.finish().splats,
-                whole,
-                "{} by {size}",
-                file.display()
-            );
+            assert_eq!(scanner.finish().splats, whole, "{} by {size}", file.display());
         }
     }
 }
@@ -121,11 +93,7 @@ fn the_first_evidence_comes_with_the_first_line() {
         }
         if first.is_none() && expected[0] != "clean" {
             // Only reports that need a stack to count come late.
-            assert!(
-                expected.iter().all(|e| e.starts_with("other")),
-                "{}",
-                file.display()
-            );
+            assert!(expected.iter().all(|e| e.starts_with("other")), "{}", file.display());
         }
     }
 }

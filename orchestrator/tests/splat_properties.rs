@@ -10,10 +10,7 @@ use std::path::Path;
 
 fn logs() -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/consoles");
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     let read = |f: &std::path::PathBuf| String::from_utf8_lossy(&fs::read(f).unwrap()).into_owned();
     files.iter().map(read).collect()
@@ -103,36 +100,24 @@ proptest! {
 fn rewrite(log: &str, seed: u64) -> String {
     let mut n = seed;
     let mut next = move || {
-        n = n
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         n >> 33
     };
     let mut text = log.to_owned();
     let mut change = |pattern: &str, f: &mut dyn FnMut(&Captures<'_>, u64) -> String| {
         let re = Regex::new(pattern).unwrap();
-        text = re
-            .replace_all(&text, |c: &Captures<'_>| f(c, next()))
-            .into_owned();
+        text = re.replace_all(&text, |c: &Captures<'_>| f(c, next())).into_owned();
     };
     change(r"\+0x[0-9a-f]+/0x[0-9a-f]+", &mut |_, n| {
         format!("+0x{:x}/0x{:x}", n % 999, n % 9999 + 999)
     });
-    change(r"\bffff[0-9a-f]{12}\b", &mut |_, n| {
-        format!("ffff8881{:08x}", n & 0xffff_ffff)
-    });
-    change(r"(?m)^\[ *(\d+)\.\d{6}\]", &mut |c, n| {
-        format!("[{:>5}.{:06}]", &c[1], n % 1_000_000)
-    });
+    change(r"\bffff[0-9a-f]{12}\b", &mut |_, n| format!("ffff8881{:08x}", n & 0xffff_ffff));
+    change(r"(?m)^\[ *(\d+)\.\d{6}\]", &mut |c, n| format!("[{:>5}.{:06}]", &c[1], n % 1_000_000));
     change(r"PID: \d+", &mut |_, n| format!("PID: {}", n % 30000 + 2));
-    change(r"([\w./-]+\.[ch]):\d+", &mut |c, n| {
-        format!("{}:{}", &c[1], n % 4000 + 1)
-    });
+    change(r"([\w./-]+\.[ch]):\d+", &mut |c, n| format!("{}:{}", &c[1], n % 4000 + 1));
     change(r"CPU#\d+", &mut |_, n| format!("CPU#{}", n % 64));
     change(r"CPU: \d+", &mut |_, n| format!("CPU: {}", n % 64));
-    change(r"by task ([\w./-]+)/\d+", &mut |c, n| {
-        format!("by task {}/{}", &c[1], n % 30000 + 2)
-    });
+    change(r"by task ([\w./-]+)/\d+", &mut |c, n| format!("by task {}/{}", &c[1], n % 30000 + 2));
     text
 }
 
@@ -140,9 +125,7 @@ fn rewrite(log: &str, seed: u64) -> String {
 fn a_flood_of_splats_is_counted_and_not_kept() {
     let mut log = String::new();
     for i in 0..SPLATS_MAX + 100 {
-        log.push_str(&format!(
-            "WARNING: CPU: 0 PID: 1 at mm/x.c:1 f{i}_x+0x1/0x2\n"
-        ));
+        log.push_str(&format!("WARNING: CPU: 0 PID: 1 at mm/x.c:1 f{i}_x+0x1/0x2\n"));
     }
     let found = splat::examine(log.as_bytes());
     assert_eq!((found.splats.len(), found.more), (SPLATS_MAX, 100));

@@ -260,9 +260,7 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_a_folder_are_refused() {
-        for name in [
-            "", ".", "..", "a/b", "a..b", "a.", ".a", "A", "a b", "a\n", "1a", "é",
-        ] {
+        for name in ["", ".", "..", "a/b", "a..b", "a.", ".a", "A", "a b", "a\n", "1a", "é"] {
             assert!(!valid_name(name), "{name:?}");
         }
         assert!(!valid_name(&"a".repeat(MAX_NAME_BYTES + 1)));
@@ -278,15 +276,9 @@ mod tests {
             value: 5u32.into(),
         })
         .unwrap();
-        assert_eq!(
-            line,
-            r#"{"record":"observation","name":"kicks.cold","value":5}"#
-        );
-        let end = Record::End {
-            job: "j".into(),
-            records: 3,
-            outcome: Outcome::Killed { signal: 11 },
-        };
+        assert_eq!(line, r#"{"record":"observation","name":"kicks.cold","value":5}"#);
+        let end =
+            Record::End { job: "j".into(), records: 3, outcome: Outcome::Killed { signal: 11 } };
         assert_eq!(
             serde_json::to_string(&end).unwrap(),
             r#"{"record":"end","job":"j","records":3,"outcome":{"killed":{"signal":11}}}"#

@@ -32,11 +32,7 @@ impl Context {
     /// A context that writes its records to `out`.
     #[must_use]
     pub fn new(parameters: Parameters, out: Box<dyn Write>) -> Self {
-        Self {
-            parameters,
-            out,
-            records: 0,
-        }
+        Self { parameters, out, records: 0 }
     }
 
     /// Reports a fact that must be the same in every boot of a variant.
@@ -45,10 +41,7 @@ impl Context {
     /// The name is not valid, or the record cannot be written.
     pub fn observe(&mut self, name: &str, value: impl Into<Value>) -> TestResult {
         check_name(name)?;
-        self.send(&Record::Observation {
-            name: name.to_owned(),
-            value: value.into(),
-        })
+        self.send(&Record::Observation { name: name.to_owned(), value: value.into() })
     }
 
     /// Reports one measured number.
@@ -91,9 +84,7 @@ impl Context {
     /// # Errors
     /// The record cannot be written.
     pub fn skip_part(&mut self, reason: impl Into<String>) -> TestResult {
-        self.send(&Record::Skip {
-            reason: reason.into(),
-        })
+        self.send(&Record::Skip { reason: reason.into() })
     }
 
     /// Skips the whole test unless what it needs is there.
@@ -101,11 +92,7 @@ impl Context {
     /// # Errors
     /// The skip.
     pub fn require(&self, there: bool, reason: impl Into<String>) -> TestResult {
-        if there {
-            Ok(())
-        } else {
-            Err(Stop::skip(reason))
-        }
+        if there { Ok(()) } else { Err(Stop::skip(reason)) }
     }
 
     /// A parameter that is a number in the range of `T`.
@@ -114,12 +101,10 @@ impl Context {
     /// The test has no such parameter, or the number does not fit.
     pub fn integer<T: TryFrom<i64>>(&self, name: &str) -> TestResult<T> {
         match self.parameters.get(name) {
-            Some(&Value::Integer(value)) => T::try_from(value)
-                .ok()
-                .why(format_args!("parameter {name} cannot be {value}")),
-            other => Err(Stop::fail(format!(
-                "parameter {name} is {other:?}, not a number"
-            ))),
+            Some(&Value::Integer(value)) => {
+                T::try_from(value).ok().why(format_args!("parameter {name} cannot be {value}"))
+            }
+            other => Err(Stop::fail(format!("parameter {name} is {other:?}, not a number"))),
         }
     }
 
@@ -134,10 +119,7 @@ impl Context {
     fn write(&mut self, record: &Record) -> TestResult {
         let mut line = serde_json::to_vec(record).why("write record")?;
         if line.len() > MAX_LINE_BYTES {
-            return Err(Stop::fail(format!(
-                "record of {} bytes is too long",
-                line.len()
-            )));
+            return Err(Stop::fail(format!("record of {} bytes is too long", line.len())));
         }
         line.push(b'\n');
         self.out.write_all(&line).why("write record")
@@ -154,28 +136,18 @@ impl Context {
         let outcome = match result {
             Ok(()) => Outcome::Completed,
             Err(Stop::Skip(reason)) => {
-                self.send(&Record::Skip {
-                    reason: one_line(&reason),
-                })?;
+                self.send(&Record::Skip { reason: one_line(&reason) })?;
                 Outcome::Skipped
             }
-            Err(Stop::Fail(reason)) => Outcome::Failed {
-                reason: one_line(&reason),
-            },
+            Err(Stop::Fail(reason)) => Outcome::Failed { reason: one_line(&reason) },
         };
         let records = self.records;
-        self.write(&Record::End {
-            job: job.to_owned(),
-            records,
-            outcome,
-        })
+        self.write(&Record::End { job: job.to_owned(), records, outcome })
     }
 }
 
 fn check_name(name: &str) -> TestResult {
-    valid_name(name)
-        .then_some(())
-        .why(format_args!("{name:?} is not a valid name"))
+    valid_name(name).then_some(()).why(format_args!("{name:?} is not a valid name"))
 }
 
 /// What a panic said.
@@ -220,26 +192,18 @@ pub(super) mod tests {
         pub fn records(&self) -> Vec<Record> {
             let bytes = self.0.borrow();
             let text = std::str::from_utf8(&bytes).unwrap();
-            text.lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect()
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         }
     }
 
     fn records_of(run: fn(&mut Context) -> TestResult) -> Vec<Record> {
         let out = Shared::default();
-        Context::new(Parameters::new(), Box::new(out.clone()))
-            .finish("j", run)
-            .unwrap();
+        Context::new(Parameters::new(), Box::new(out.clone())).finish("j", run).unwrap();
         out.records()
     }
 
     fn end(records: u64, outcome: Outcome) -> Record {
-        Record::End {
-            job: "j".into(),
-            records,
-            outcome,
-        }
+        Record::End { job: "j".into(), records, outcome }
     }
 
     #[test]
@@ -256,27 +220,14 @@ pub(super) mod tests {
     #[test]
     fn a_skip_says_why() {
         let records = records_of(|context| context.require(false, "no\nswap"));
-        assert_eq!(
-            records[0],
-            Record::Skip {
-                reason: "no swap".into()
-            }
-        );
+        assert_eq!(records[0], Record::Skip { reason: "no swap".into() });
         assert_eq!(records[1], end(1, Outcome::Skipped));
     }
 
     #[test]
     fn a_panic_is_a_failure_with_its_message() {
         let records = records_of(|_| panic!("out of {}", "luck"));
-        assert_eq!(
-            records,
-            [end(
-                0,
-                Outcome::Failed {
-                    reason: "panicked: out of luck".into()
-                }
-            )]
-        );
+        assert_eq!(records, [end(0, Outcome::Failed { reason: "panicked: out of luck".into() })]);
     }
 
     #[test]
@@ -287,13 +238,7 @@ pub(super) mod tests {
             |context| context.log("x".repeat(MAX_LINE_BYTES)),
         ] {
             let records = records_of(run);
-            assert!(matches!(
-                records[..],
-                [Record::End {
-                    outcome: Outcome::Failed { .. },
-                    ..
-                }]
-            ));
+            assert!(matches!(records[..], [Record::End { outcome: Outcome::Failed { .. }, .. }]));
         }
     }
 

@@ -48,20 +48,13 @@ impl Khugepaged {
     pub fn stop(pages_to_scan: usize) -> TestResult<Self> {
         let mut tunables = Tunables::default();
         tunables_for_stepping(&mut tunables, pages_to_scan)?;
-        let pid = wait_until("khugepaged to run", DEADLINE, || {
-            kernel_thread("khugepaged")
-        })?;
+        let pid = wait_until("khugepaged to run", DEADLINE, || kernel_thread("khugepaged"))?;
         let mut sentinel = Task::start("sentinel", ALIGNMENT)?;
         sentinel.touch(0..ALIGNMENT)?;
         sentinel.advise(Advice::Huge, 0..ALIGNMENT)?;
         sentinel.unmap()?;
         let failed_allocations = vmstat("thp_collapse_alloc_failed")?;
-        let this = Self {
-            pid,
-            failed_allocations,
-            _sentinel: sentinel,
-            _tunables: tunables,
-        };
+        let this = Self { pid, failed_allocations, _sentinel: sentinel, _tunables: tunables };
         this.wait_for_rest(0)?;
         this.settle()?;
         Ok(this)

@@ -34,18 +34,10 @@ pub enum Advice {
 impl Advice {
     const NAMES: [(Self, &'static str, rustix::mm::Advice); 5] = [
         (Self::Huge, "hugepage", rustix::mm::Advice::LinuxHugepage),
-        (
-            Self::NoHuge,
-            "nohugepage",
-            rustix::mm::Advice::LinuxNoHugepage,
-        ),
+        (Self::NoHuge, "nohugepage", rustix::mm::Advice::LinuxNoHugepage),
         (Self::Cold, "cold", rustix::mm::Advice::LinuxCold),
         (Self::Free, "free", rustix::mm::Advice::LinuxFree),
-        (
-            Self::DontNeed,
-            "dontneed",
-            rustix::mm::Advice::LinuxDontNeed,
-        ),
+        (Self::DontNeed, "dontneed", rustix::mm::Advice::LinuxDontNeed),
     ];
 
     /// The advice's name in lower case, without `MADV_`.
@@ -57,17 +49,11 @@ impl Advice {
     /// The advice of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::NAMES
-            .iter()
-            .find(|row| row.1 == name)
-            .map(|row| row.0)
+        Self::NAMES.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
     fn row(self) -> &'static (Self, &'static str, rustix::mm::Advice) {
-        Self::NAMES
-            .iter()
-            .find(|row| row.0 == self)
-            .expect("NAMES has every advice")
+        Self::NAMES.iter().find(|row| row.0 == self).expect("NAMES has every advice")
     }
 }
 
@@ -88,9 +74,7 @@ impl Mapping {
     #[expect(unsafe_code, reason = "maps memory and trims it to the alignment")]
     pub fn anonymous(len: usize) -> TestResult<Self> {
         if len == 0 || !len.is_multiple_of(PAGE) {
-            return Err(Stop::fail(format!(
-                "map {len} bytes: not a multiple of {PAGE}"
-            )));
+            return Err(Stop::fail(format!("map {len} bytes: not a multiple of {PAGE}")));
         }
         let whole = len.checked_add(ALIGNMENT).why("map: length overflows")?;
         // SAFETY: the kernel chooses the place, so nothing that exists is replaced.
@@ -137,10 +121,7 @@ impl Mapping {
     ///
     /// # Panics
     /// `range` leaves the mapping.
-    #[expect(
-        unsafe_code,
-        reason = "writes through a raw pointer, so that every write happens"
-    )]
+    #[expect(unsafe_code, reason = "writes through a raw pointer, so that every write happens")]
     pub fn touch(&self, range: Range<usize>) {
         self.check(&range);
         for offset in range.step_by(PAGE) {

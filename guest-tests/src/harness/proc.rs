@@ -23,9 +23,7 @@ impl Status {
     pub fn read(pid: u32) -> TestResult<Self> {
         let path = format!("/proc/{pid}/status");
         let text = fs::read_to_string(&path).why(format_args!("read {path}"))?;
-        Self::parse(&text).why(format_args!(
-            "{path} lacks State or voluntary_ctxt_switches"
-        ))
+        Self::parse(&text).why(format_args!("{path} lacks State or voluntary_ctxt_switches"))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -38,8 +36,7 @@ impl Status {
 
 /// The first word behind `key` at the start of a line.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.split_whitespace().next())
+    text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next())
 }
 
 /// Bytes of anonymous memory that process `pid` maps with huge pages in `range`
@@ -85,8 +82,7 @@ pub fn vmstat(name: &str) -> TestResult<u64> {
 }
 
 fn counter(text: &str, name: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// A size of /proc/meminfo in bytes.
@@ -107,11 +103,7 @@ pub fn meminfo(name: &str) -> TestResult<u64> {
 pub fn kernel_thread(name: &str) -> TestResult<Option<u32>> {
     for entry in fs::read_dir("/proc").why("list /proc")? {
         let entry = entry.why("list /proc")?;
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         // A process may end between the two looks.
@@ -168,14 +160,8 @@ AnonHugePages:         0 kB
     fn broken_smaps_are_no_zero() {
         let range = 0..usize::MAX;
         assert_eq!(sum_smaps("", &range, "AnonHugePages:"), None);
-        assert_eq!(
-            sum_smaps("1-2 r\nAnonHugePages: x kB\n", &range, "AnonHugePages:"),
-            None
-        );
-        assert_eq!(
-            sum_smaps("1-2 r\nAnonHugePages: 4\n", &range, "AnonHugePages:"),
-            None
-        );
+        assert_eq!(sum_smaps("1-2 r\nAnonHugePages: x kB\n", &range, "AnonHugePages:"), None);
+        assert_eq!(sum_smaps("1-2 r\nAnonHugePages: 4\n", &range, "AnonHugePages:"), None);
         let huge = "1-2 r\nAnonHugePages: 18446744073709551615 kB\n";
         assert_eq!(sum_smaps(huge, &range, "AnonHugePages:"), None);
     }
@@ -184,13 +170,7 @@ AnonHugePages:         0 kB
     fn status_gives_state_and_switches() {
         let text = "Name:\tkhugepaged\nState:\tS (sleeping)\nvoluntary_ctxt_switches:\t17\n\
                     nonvoluntary_ctxt_switches:\t3\n";
-        assert_eq!(
-            Status::parse(text),
-            Some(Status {
-                state: 'S',
-                voluntary_switches: 17
-            })
-        );
+        assert_eq!(Status::parse(text), Some(Status { state: 'S', voluntary_switches: 17 }));
         assert_eq!(Status::parse("State:\tS\n"), None);
         assert_eq!(Status::parse("State:\nvoluntary_ctxt_switches:\t1\n"), None);
         assert!(Status::read(std::process::id()).is_ok());
@@ -208,10 +188,7 @@ AnonHugePages:         0 kB
     fn stat_tells_kernel_threads_whatever_their_name() {
         let kernel = "42 (a) b (c) S 2 0 0 0 -1 2129984 0 0";
         assert_eq!(parse_stat(kernel), Some(("a) b (c", true)));
-        assert_eq!(
-            parse_stat("42 (sh) S 1 42 42 0 -1 4194304 0"),
-            Some(("sh", false))
-        );
+        assert_eq!(parse_stat("42 (sh) S 1 42 42 0 -1 4194304 0"), Some(("sh", false)));
         assert_eq!(parse_stat("42 (sh) S 1"), None);
         assert_eq!(parse_stat(""), None);
     }

@@ -20,9 +20,7 @@ fn merge(known: &[Parameter], given: &Parameters) -> TestResult<Parameters> {
         .map(|parameter| (parameter.name.to_owned(), parameter.default.to_value()))
         .collect();
     for (name, value) in given {
-        let default = merged
-            .get_mut(name)
-            .why(format_args!("no parameter {name:?}"))?;
+        let default = merged.get_mut(name).why(format_args!("no parameter {name:?}"))?;
         if std::mem::discriminant(default) != std::mem::discriminant(value) {
             return Err(Stop::fail(format!(
                 "parameter {name} is {value}, which is not of the kind of {default}"
@@ -37,10 +35,7 @@ fn merge(known: &[Parameter], given: &Parameters) -> TestResult<Parameters> {
 /// output; what the test prints goes to standard error, the console.
 #[must_use]
 pub fn run_job(job: &str) -> ExitCode {
-    match records_file()
-        .why("set up the record pipe")
-        .and_then(|out| run(job, Box::new(out)))
-    {
+    match records_file().why("set up the record pipe").and_then(|out| run(job, Box::new(out))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Skip(why) | Stop::Fail(why)) => {
             eprintln!("kvet-guest: {why}");
@@ -52,9 +47,8 @@ pub fn run_job(job: &str) -> ExitCode {
 fn run(job: &str, out: Box<dyn Write>) -> TestResult {
     let job: Job = serde_json::from_str(job).why("read the job")?;
     let Some(test) = crate::tests::find(&job.test) else {
-        return Context::new(Parameters::new(), out).finish(&job.id, |_| {
-            Err(Stop::fail(format!("no test {:?}", job.test)))
-        });
+        return Context::new(Parameters::new(), out)
+            .finish(&job.id, |_| Err(Stop::fail(format!("no test {:?}", job.test))));
     };
     match merge(test.parameters, &job.parameters) {
         Ok(parameters) => Context::new(parameters, out).finish(&job.id, test.run),
@@ -79,16 +73,8 @@ mod tests {
     use super::*;
 
     const KNOWN: &[Parameter] = &[
-        Parameter {
-            name: "count",
-            summary: "how many",
-            default: Default::Integer(4),
-        },
-        Parameter {
-            name: "mode",
-            summary: "how",
-            default: Default::Text("fast"),
-        },
+        Parameter { name: "count", summary: "how many", default: Default::Integer(4) },
+        Parameter { name: "mode", summary: "how", default: Default::Text("fast") },
     ];
 
     #[test]
@@ -126,11 +112,7 @@ mod tests {
         run(job, Box::new(out.clone())).unwrap();
         assert!(matches!(
             out.records()[..],
-            [Record::End {
-                records: 0,
-                outcome: Outcome::Failed { .. },
-                ..
-            }]
+            [Record::End { records: 0, outcome: Outcome::Failed { .. }, .. }]
         ));
         assert!(run("{", Box::new(io::sink())).is_err());
     }

@@ -51,17 +51,9 @@ impl Task {
             .why(format_args!("start task {name}"))?;
         let requests = child.stdin.take().why("task has no stdin")?;
         let replies = child.stdout.take().why("task has no stdout")?;
-        let mut task = Self {
-            name: name.to_owned(),
-            child,
-            requests,
-            replies,
-            memory: 0..0,
-        };
+        let mut task = Self { name: name.to_owned(), child, requests, replies, memory: 0..0 };
         let reply = task.request(&format!("map {len}"))?;
-        let start: usize = reply
-            .parse()
-            .why(format_args!("task {name}: map: {reply:?}"))?;
+        let start: usize = reply.parse().why(format_args!("task {name}: map: {reply:?}"))?;
         task.memory = start..start + len;
         Ok(task)
     }
@@ -89,8 +81,7 @@ impl Task {
     /// # Errors
     /// The task is gone or does not answer.
     pub fn touch(&mut self, range: Range<usize>) -> TestResult {
-        self.request(&format!("touch {} {}", range.start, range.end))
-            .map(drop)
+        self.request(&format!("touch {} {}", range.start, range.end)).map(drop)
     }
 
     /// Gives `advice` on `range` of the memory.
@@ -98,13 +89,7 @@ impl Task {
     /// # Errors
     /// The kernel refuses, or the task is gone or does not answer.
     pub fn advise(&mut self, advice: Advice, range: Range<usize>) -> TestResult {
-        self.request(&format!(
-            "advise {} {} {}",
-            range.start,
-            range.end,
-            advice.name()
-        ))
-        .map(drop)
+        self.request(&format!("advise {} {} {}", range.start, range.end, advice.name())).map(drop)
     }
 
     /// Unmaps the memory.
@@ -159,17 +144,11 @@ fn read_line(from: &mut ChildStdout, deadline: Duration) -> io::Result<String> {
         let mut buffer = [0; 256];
         let count = from.read(&mut buffer)?;
         if count == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the task is gone",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the task is gone"));
         }
         line.extend_from_slice(&buffer[..count]);
         if line.len() > MAX_REPLY_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the answer is too long",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"));
         }
     }
     line.pop();
@@ -198,10 +177,7 @@ pub fn serve() -> ExitCode {
 /// Carries out one request and returns the value of its reply.
 fn answer(request: &str, memory: &mut Option<Mapping>) -> TestResult<String> {
     let words: Vec<&str> = request.split(' ').collect();
-    let number = |word: &str| {
-        word.parse::<usize>()
-            .why(format_args!("{word:?} is no number"))
-    };
+    let number = |word: &str| word.parse::<usize>().why(format_args!("{word:?} is no number"));
     match words[..] {
         ["map", len] => {
             let mapping = memory.insert(Mapping::anonymous(number(len)?)?);
@@ -248,16 +224,9 @@ mod tests {
     #[test]
     fn a_request_that_makes_no_sense_is_an_error() {
         let mut memory = Some(Mapping::anonymous(4096).unwrap());
-        for request in [
-            "",
-            "map",
-            "map x",
-            "map 1",
-            "touch 0 8192",
-            "touch 2 1",
-            "advise 0 1 warm",
-            "fly",
-        ] {
+        for request in
+            ["", "map", "map x", "map 1", "touch 0 8192", "touch 2 1", "advise 0 1 warm", "fly"]
+        {
             assert!(answer(request, &mut memory).is_err(), "{request:?}");
         }
     }

@@ -32,8 +32,7 @@ pub fn huge_page_size() -> TestResult<usize> {
         return Err(Stop::skip("the kernel has no transparent huge pages"));
     }
     let text = tunable::read(&path)?;
-    text.parse()
-        .why(format_args!("{} is {text:?}", path.display()))
+    text.parse().why(format_args!("{} is {text:?}", path.display()))
 }
 
 /// Brings every setting into the state that tests start from: huge pages only
@@ -53,10 +52,9 @@ pub fn start_state(tunables: &mut Tunables) -> TestResult {
     }
     for folder in sizes(Path::new(FOLDER))? {
         let pmd = folder.ends_with(format!("hugepages-{pmd_kib}kB"));
-        for (name, value) in [
-            ("enabled", if pmd { "inherit" } else { "never" }),
-            ("shmem_enabled", "never"),
-        ] {
+        for (name, value) in
+            [("enabled", if pmd { "inherit" } else { "never" }), ("shmem_enabled", "never")]
+        {
             if folder.join(name).exists() {
                 tunables.set(folder.join(name), value)?;
             }
@@ -71,11 +69,7 @@ fn sizes(folder: &Path) -> TestResult<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).why(&what)? {
         let entry = entry.why(&what)?;
-        if entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with("hugepages-")
-        {
+        if entry.file_name().to_string_lossy().starts_with("hugepages-") {
             found.push(entry.path());
         }
     }

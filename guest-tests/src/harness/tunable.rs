@@ -27,10 +27,9 @@ impl Tunables {
         fs::write(path, value).why(format_args!("write {value:?} to {}", path.display()))?;
         self.changed.push((path.to_owned(), old));
         let now = read(path)?;
-        (now == value).then_some(()).why(format_args!(
-            "{} is {now:?} after {value:?} was written",
-            path.display()
-        ))
+        (now == value)
+            .then_some(())
+            .why(format_args!("{} is {now:?} after {value:?} was written", path.display()))
     }
 }
 
@@ -88,9 +87,7 @@ mod tests {
 
     #[test]
     fn a_missing_setting_is_a_failure_that_names_it() {
-        let stop = Tunables::default()
-            .set("/nonexistent/setting", "1")
-            .unwrap_err();
+        let stop = Tunables::default().set("/nonexistent/setting", "1").unwrap_err();
         assert!(
             matches!(stop, super::super::Stop::Fail(why) if why.contains("/nonexistent/setting"))
         );

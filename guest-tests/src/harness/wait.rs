@@ -25,10 +25,7 @@ pub fn wait_until<T>(
             return Ok(found);
         }
         if start.elapsed() >= deadline {
-            return Err(Stop::fail(format!(
-                "waited {} s for {what}",
-                deadline.as_secs_f64()
-            )));
+            return Err(Stop::fail(format!("waited {} s for {what}", deadline.as_secs_f64())));
         }
         sleep(INTERVAL);
     }

@@ -24,10 +24,7 @@ use crate::harness::TEST_ARGUMENT;
 /// the reason.
 pub fn parse(line: &[u8]) -> Result<Job, (String, String)> {
     if line.len() > MAX_LINE_BYTES {
-        return Err((
-            String::new(),
-            format!("the job is longer than {MAX_LINE_BYTES} bytes"),
-        ));
+        return Err((String::new(), format!("the job is longer than {MAX_LINE_BYTES} bytes")));
     }
     let job: Job = serde_json::from_slice(line)
         .map_err(|error| (id_of(line), format!("cannot read the job: {error}")))?;
@@ -108,21 +105,10 @@ fn follow(
     let mut open = true;
     loop {
         // A measuring test has the machine for itself: no heartbeat, no timer.
-        let timeout = if job.measure.is_none() {
-            ports.until_beat()
-        } else {
-            None
-        };
-        let mut ready = [
-            PollFd::new(&process, PollFlags::IN),
-            PollFd::new(&output, PollFlags::IN),
-        ];
+        let timeout = if job.measure.is_none() { ports.until_beat() } else { None };
+        let mut ready = [PollFd::new(&process, PollFlags::IN), PollFd::new(&output, PollFlags::IN)];
         // After the pipe's end only the process is left to wait for.
-        let watched = if open {
-            &mut ready[..]
-        } else {
-            &mut ready[..1]
-        };
+        let watched = if open { &mut ready[..] } else { &mut ready[..1] };
         match poll(watched, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("wait for the test: {error}")),
@@ -186,10 +172,7 @@ mod tests {
         let reason = |line: &[u8]| parse(line).unwrap_err();
         assert_eq!(reason(b"{").0, "");
         assert_eq!(reason(br#"{"id":"j"}"#).0, "j");
-        assert_eq!(
-            reason(br#"{"protocol":1,"id":"j","test":"t","colour":1}"#).0,
-            "j"
-        );
+        assert_eq!(reason(br#"{"protocol":1,"id":"j","test":"t","colour":1}"#).0, "j");
         let (id, why) = reason(br#"{"protocol":2,"id":"j","test":"t"}"#);
         assert_eq!(id, "j");
         assert!(why.contains("protocol 2"), "{why}");

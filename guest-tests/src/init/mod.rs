@@ -59,10 +59,7 @@ fn run() -> Result<(), String> {
     let line = ports.wait_for_job()?;
     let (id, records, outcome) = match job::parse(&line) {
         Ok(job) => {
-            ports.send(&Record::Start {
-                job: job.id.clone(),
-                test: job.test.clone(),
-            })?;
+            ports.send(&Record::Start { job: job.id.clone(), test: job.test.clone() })?;
             let (records, outcome) = job::run(&mut ports, &job, &line);
             (job.id, records, outcome)
         }
@@ -71,15 +68,8 @@ fn run() -> Result<(), String> {
             (id, 0, Outcome::Failed { reason })
         }
     };
-    ports.send(&Record::End {
-        job: id,
-        records,
-        outcome,
-    })?;
-    ports
-        .records
-        .flush()
-        .map_err(|error| format!("send the last record: {error}"))?;
+    ports.send(&Record::End { job: id, records, outcome })?;
+    ports.records.flush().map_err(|error| format!("send the last record: {error}"))?;
     sleep(DRAIN);
     Ok(())
 }

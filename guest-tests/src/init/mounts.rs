@@ -26,11 +26,7 @@ pub fn mount_all() -> Result<(), String> {
         let _ = fs::create_dir_all(target);
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         // Programs under test are unpacked into /tmp; the rest holds none.
-        let flags = if kind == "tmpfs" {
-            MountFlags::NOSUID
-        } else {
-            flags
-        };
+        let flags = if kind == "tmpfs" { MountFlags::NOSUID } else { flags };
         match mount(kind, target, kind, flags, None) {
             // Busy: the kernel has mounted it itself (CONFIG_DEVTMPFS_MOUNT).
             Ok(()) | Err(Errno::BUSY) => {}

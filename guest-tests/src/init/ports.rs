@@ -34,9 +34,7 @@ impl Heart {
             .filter_map(|word| word.strip_prefix("kvet.heartbeat_ms=")?.parse().ok())
             .next_back()
             .unwrap_or(1000);
-        Self {
-            interval: (milliseconds > 0).then(|| Duration::from_millis(milliseconds)),
-        }
+        Self { interval: (milliseconds > 0).then(|| Duration::from_millis(milliseconds)) }
     }
 }
 
@@ -78,31 +76,20 @@ impl Ports {
     pub fn send(&mut self, record: &Record) -> Result<(), String> {
         let mut line = serde_json::to_vec(record).map_err(|error| format!("send: {error}"))?;
         line.push(b'\n');
-        self.records
-            .write_all(&line)
-            .map_err(|error| format!("send a record: {error}"))
+        self.records.write_all(&line).map_err(|error| format!("send a record: {error}"))
     }
 
     /// Time until the next heartbeat, for a poll; `None` to wait for ever.
     pub fn until_beat(&self) -> Option<Timespec> {
-        let left = self
-            .heart
-            .interval?
-            .saturating_sub(self.last_beat.elapsed());
+        let left = self.heart.interval?.saturating_sub(self.last_beat.elapsed());
         Timespec::try_from(left).ok()
     }
 
     /// Sends a heartbeat if it is time for one.
     pub fn beat_if_due(&mut self) -> Result<(), String> {
-        if self
-            .heart
-            .interval
-            .is_some_and(|interval| self.last_beat.elapsed() >= interval)
-        {
+        if self.heart.interval.is_some_and(|interval| self.last_beat.elapsed() >= interval) {
             self.last_beat = Instant::now();
-            self.send(&Record::Heartbeat {
-                uptime_ms: uptime_ms(),
-            })?;
+            self.send(&Record::Heartbeat { uptime_ms: uptime_ms() })?;
         }
         Ok(())
     }
@@ -148,9 +135,7 @@ impl Ports {
 
 fn open(options: &OpenOptions, device: &str) -> Result<File, String> {
     let path = format!("/dev/{device}");
-    options
-        .open(&path)
-        .map_err(|error| format!("open {path}: {error}"))
+    options.open(&path).map_err(|error| format!("open {path}: {error}"))
 }
 
 /// Device names by port name. Ports whose name has not come yet are left out.
@@ -182,9 +167,7 @@ fn parse_uptime_ms(text: &str) -> Option<u64> {
     let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let seconds: u64 = seconds.parse().ok()?;
     let hundredths: u64 = hundredths.parse().ok()?;
-    seconds
-        .checked_mul(1000)?
-        .checked_add(hundredths.checked_mul(10)?)
+    seconds.checked_mul(1000)?.checked_add(hundredths.checked_mul(10)?)
 }
 
 #[cfg(test)]
@@ -195,15 +178,9 @@ mod tests {
     fn the_command_line_sets_the_heartbeat() {
         let interval = |line: &str| Heart::from_command_line(line).interval;
         assert_eq!(interval("console=ttyS0"), Some(Duration::from_secs(1)));
-        assert_eq!(
-            interval("a kvet.heartbeat_ms=250 b"),
-            Some(Duration::from_millis(250))
-        );
+        assert_eq!(interval("a kvet.heartbeat_ms=250 b"), Some(Duration::from_millis(250)));
         assert_eq!(interval("kvet.heartbeat_ms=0"), None);
-        assert_eq!(
-            interval("kvet.heartbeat_ms=x"),
-            Some(Duration::from_secs(1))
-        );
+        assert_eq!(interval("kvet.heartbeat_ms=x"), Some(Duration::from_secs(1)));
         assert_eq!(interval("kvet.heartbeat_ms=5 kvet.heartbeat_ms=0\n"), None);
     }
 

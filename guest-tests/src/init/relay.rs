@@ -34,9 +34,7 @@ impl Relay {
             self.line.extend_from_slice(part);
             let complete = self.line.pop_if(|&mut byte| byte == b'\n').is_some();
             if self.line.len() > MAX_LINE_BYTES {
-                return Err(format!(
-                    "the test sent a line of more than {MAX_LINE_BYTES} bytes"
-                ));
+                return Err(format!("the test sent a line of more than {MAX_LINE_BYTES} bytes"));
             }
             if complete {
                 let line = std::mem::take(&mut self.line);
@@ -56,10 +54,7 @@ impl Relay {
                 outcome
             }
             (None, Ended::Status(0), Some((claimed, _))) => Outcome::Failed {
-                reason: format!(
-                    "the test sent {claimed} records, of which {} came",
-                    self.records
-                ),
+                reason: format!("the test sent {claimed} records, of which {} came", self.records),
             },
             (None, Ended::Status(0), None) => Outcome::Failed {
                 reason: "the test's process exited with status 0 in mid-test".to_owned(),
@@ -77,9 +72,7 @@ impl Relay {
             .map_err(|error| format!("the test sent what is no record: {error}"))?;
         match &record {
             Record::Observation { name, .. } => check_name(name)?,
-            Record::Sample {
-                metric, parameters, ..
-            } => {
+            Record::Sample { metric, parameters, .. } => {
                 check_name(metric)?;
                 parameters.keys().try_for_each(|name| check_name(name))?;
             }
@@ -103,19 +96,14 @@ impl Relay {
             return Err(format!("the test sent more than {MAX_RECORDS} records"));
         }
         line.push(b'\n');
-        out.write_all(&line)
-            .map_err(|error| format!("pass on a record: {error}"))?;
+        out.write_all(&line).map_err(|error| format!("pass on a record: {error}"))?;
         self.records += 1;
         Ok(())
     }
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    if valid_name(name) {
-        Ok(())
-    } else {
-        Err(format!("the test sent the name {name:?}"))
-    }
+    if valid_name(name) { Ok(()) } else { Err(format!("the test sent the name {name:?}")) }
 }
 
 #[cfg(test)]
@@ -170,10 +158,7 @@ mod tests {
         let (relay, out, result) = relay(&[LOG, &PASSED[..20]].concat());
         assert_eq!(result, Ok(()));
         assert_eq!(out, LOG);
-        assert_eq!(
-            relay.finish(Ended::Signal(11), None),
-            (1, Outcome::Killed { signal: 11 })
-        );
+        assert_eq!(relay.finish(Ended::Signal(11), None), (1, Outcome::Killed { signal: 11 }));
     }
 
     #[test]
@@ -204,29 +189,12 @@ mod tests {
     fn only_a_claimed_end_is_an_end() {
         let outcome = |sent: &[u8], ended| relay(sent).0.finish(ended, None).1;
         assert_eq!(outcome(&end(0), Ended::Status(0)), Outcome::Completed);
-        assert!(matches!(
-            outcome(LOG, Ended::Status(0)),
-            Outcome::Failed { .. }
-        ));
-        assert!(matches!(
-            outcome(&end(1), Ended::Status(0)),
-            Outcome::Failed { .. }
-        ));
-        assert_eq!(
-            outcome(&end(0), Ended::Status(3)),
-            Outcome::Exited { status: 3 }
-        );
-        assert_eq!(
-            outcome(&end(0), Ended::Signal(9)),
-            Outcome::Killed { signal: 9 }
-        );
+        assert!(matches!(outcome(LOG, Ended::Status(0)), Outcome::Failed { .. }));
+        assert!(matches!(outcome(&end(1), Ended::Status(0)), Outcome::Failed { .. }));
+        assert_eq!(outcome(&end(0), Ended::Status(3)), Outcome::Exited { status: 3 });
+        assert_eq!(outcome(&end(0), Ended::Signal(9)), Outcome::Killed { signal: 9 });
         let violation = relay(b"").0.finish(Ended::Signal(9), Some("why".into())).1;
-        assert_eq!(
-            violation,
-            Outcome::Failed {
-                reason: "why".into()
-            }
-        );
+        assert_eq!(violation, Outcome::Failed { reason: "why".into() });
     }
 
     #[test]

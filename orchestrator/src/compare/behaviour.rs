@@ -108,11 +108,7 @@ fn verdict(
     match declared {
         Some(expect) if base == Some(&expect.base) && patched == Some(&expect.patched) => {
             // A declared "no change" is kept, not changed.
-            if expect.base == expect.patched {
-                Verdict::Same
-            } else {
-                Verdict::Expected
-            }
+            if expect.base == expect.patched { Verdict::Same } else { Verdict::Expected }
         }
         Some(expect) if base == patched && expect.base != expect.patched => Verdict::Missing,
         Some(_) => Verdict::Unexpected,
@@ -127,10 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn observations(pairs: &[(&str, i64)]) -> Observations {
-        pairs
-            .iter()
-            .map(|&(name, value)| (name.to_owned(), value.into()))
-            .collect()
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.into())).collect()
     }
 
     fn expect(observation: &str, base: i64, patched: i64) -> Expectation {
@@ -156,22 +149,10 @@ mod tests {
     #[test]
     fn declared_changes_are_expected_and_others_are_not() {
         let declared = [expect("kicks", 9, 5)];
-        assert_eq!(
-            verdicts(&[("kicks", 9)], &[("kicks", 5)], &declared),
-            [Verdict::Expected]
-        );
-        assert_eq!(
-            verdicts(&[("kicks", 9)], &[("kicks", 9)], &declared),
-            [Verdict::Missing]
-        );
-        assert_eq!(
-            verdicts(&[("kicks", 5)], &[("kicks", 9)], &declared),
-            [Verdict::Unexpected]
-        );
-        assert_eq!(
-            verdicts(&[("kicks", 9)], &[("kicks", 6)], &declared),
-            [Verdict::Unexpected]
-        );
+        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 5)], &declared), [Verdict::Expected]);
+        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 9)], &declared), [Verdict::Missing]);
+        assert_eq!(verdicts(&[("kicks", 5)], &[("kicks", 9)], &declared), [Verdict::Unexpected]);
+        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 6)], &declared), [Verdict::Unexpected]);
         assert_eq!(
             verdicts(&[("a", 1)], &[("a", 2)], &declared),
             [Verdict::Unexpected, Verdict::Missing]
@@ -189,14 +170,8 @@ mod tests {
 
     #[test]
     fn expectations_of_other_tests_do_not_count() {
-        let other = Expectation {
-            test: "other".into(),
-            ..expect("kicks", 9, 5)
-        };
-        assert_eq!(
-            verdicts(&[("kicks", 9)], &[("kicks", 9)], &[other]),
-            [Verdict::Same]
-        );
+        let other = Expectation { test: "other".into(), ..expect("kicks", 9, 5) };
+        assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 9)], &[other]), [Verdict::Same]);
     }
 
     proptest! {

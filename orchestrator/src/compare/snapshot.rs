@@ -79,17 +79,11 @@ fn body(observations: &Observations) -> String {
 
 /// The part of a snapshot file below its header.
 fn content(text: &str) -> String {
-    let rest = text
-        .strip_prefix("---\n")
-        .and_then(|rest| rest.split_once("\n---\n"));
+    let rest = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
     let body = rest.map_or(text, |(_, body)| body);
     // insta does not care about line ends at the end, and neither do editors.
     let body = body.trim_end();
-    if body.is_empty() {
-        String::new()
-    } else {
-        format!("{body}\n")
-    }
+    if body.is_empty() { String::new() } else { format!("{body}\n") }
 }
 
 /// The pending snapshots below a folder.
@@ -111,11 +105,8 @@ pub fn pending(folder: &Path) -> Vec<PathBuf> {
 /// A unified diff from what was accepted to what is pending.
 #[must_use]
 pub fn difference(pending: &Path) -> String {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map(|text| content(&text))
-            .unwrap_or_default()
-    };
+    let read =
+        |path: &Path| std::fs::read_to_string(path).map(|text| content(&text)).unwrap_or_default();
     let (old, new) = (read(&accepted_path(pending)), read(pending));
     similar::TextDiff::from_lines(&old, &new)
         .unified_diff()
@@ -152,11 +143,7 @@ mod tests {
     use super::*;
 
     fn observations(cold: i64) -> Observations {
-        [
-            ("kicks.cold".to_owned(), cold.into()),
-            ("semantics".to_owned(), "unaware".into()),
-        ]
-        .into()
+        [("kicks.cold".to_owned(), cold.into()), ("semantics".to_owned(), "unaware".into())].into()
     }
 
     #[test]

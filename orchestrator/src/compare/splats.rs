@@ -48,9 +48,7 @@ pub struct SplatRow {
 pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec<SplatRow> {
     let mut seen: BTreeMap<&str, (usize, bool, bool)> = BTreeMap::new();
     for (position, (variant, splat)) in splats.iter().enumerate() {
-        let entry = seen
-            .entry(&splat.fingerprint)
-            .or_insert((position, false, false));
+        let entry = seen.entry(&splat.fingerprint).or_insert((position, false, false));
         match variant {
             VariantName::Base => entry.1 = true,
             VariantName::Patched => entry.2 = true,
@@ -74,11 +72,7 @@ pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec
                     entry.pattern == splat.fingerprint || matches(&entry.pattern, &splat.title)
                 })
                 .map(|entry| entry.reason.clone());
-            SplatRow {
-                verdict,
-                allowed,
-                splat,
-            }
+            SplatRow { verdict, allowed, splat }
         })
         .collect()
 }
@@ -117,28 +111,15 @@ mod tests {
     #[test]
     fn splats_are_new_gone_or_both() {
         let (base, patched) = (VariantName::Base, VariantName::Patched);
-        let all = [
-            (base, splat("f")),
-            (base, splat("g")),
-            (patched, splat("g")),
-            (patched, splat("h")),
-        ];
-        let allow = [SplatAllowance {
-            pattern: "WARNING in h*".into(),
-            reason: "known".into(),
-        }];
+        let all =
+            [(base, splat("f")), (base, splat("g")), (patched, splat("g")), (patched, splat("h"))];
+        let allow = [SplatAllowance { pattern: "WARNING in h*".into(), reason: "known".into() }];
         let rows = compare(&all, &allow);
-        let verdicts: Vec<_> = rows
-            .iter()
-            .map(|row| (row.verdict, row.allowed.is_some()))
-            .collect();
+        let verdicts: Vec<_> =
+            rows.iter().map(|row| (row.verdict, row.allowed.is_some())).collect();
         assert_eq!(
             verdicts,
-            [
-                (SplatVerdict::Gone, false),
-                (SplatVerdict::Both, false),
-                (SplatVerdict::New, true)
-            ]
+            [(SplatVerdict::Gone, false), (SplatVerdict::Both, false), (SplatVerdict::New, true)]
         );
     }
 

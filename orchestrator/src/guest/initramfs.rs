@@ -35,25 +35,14 @@ fn archive() -> std::io::Result<Vec<u8>> {
     let mut inode = 0;
     let mut entry = |name: &str, kind: ModeFileType, mode: u32| {
         inode += 1;
-        Builder::new(name)
-            .ino(inode)
-            .mode(mode)
-            .set_mode_file_type(kind)
-            .mtime(0)
-            .nlink(1)
+        Builder::new(name).ino(inode).mode(mode).set_mode_file_type(kind).mtime(0).nlink(1)
     };
     for folder in FOLDERS {
-        entry(folder, ModeFileType::Directory, 0o755)
-            .write(&mut out, 0)
-            .finish()?;
+        entry(folder, ModeFileType::Directory, 0o755).write(&mut out, 0).finish()?;
     }
     let (major, minor) = CONSOLE;
     let console = entry("dev/console", ModeFileType::Char, 0o600);
-    console
-        .rdev_major(major)
-        .rdev_minor(minor)
-        .write(&mut out, 0)
-        .finish()?;
+    console.rdev_major(major).rdev_minor(minor).write(&mut out, 0).finish()?;
     let size = u32::try_from(GUEST_BINARY.len()).map_err(std::io::Error::other)?;
     let mut init = entry("init", ModeFileType::Regular, 0o755).write(&mut out, size);
     init.write_all(GUEST_BINARY)?;
@@ -82,10 +71,7 @@ mod tests {
             rest = reader.finish().unwrap();
         }
         assert!(seen.contains(&("init".to_owned(), 0o100_755)), "{seen:?}");
-        assert!(
-            seen.contains(&("dev/console".to_owned(), 0o020_600)),
-            "{seen:?}"
-        );
+        assert!(seen.contains(&("dev/console".to_owned(), 0o020_600)), "{seen:?}");
         assert!(seen.contains(&("proc".to_owned(), 0o040_755)), "{seen:?}");
     }
 }

@@ -18,9 +18,7 @@ pub fn tests() -> Tests {
     let list = include_str!(concat!(env!("OUT_DIR"), "/tests.json"));
     let list: Vec<kvet_records::TestInfo> = serde_json::from_str(list)
         .expect("the guest binary lists its tests as the records crate defines");
-    list.into_iter()
-        .map(|info| (info.name.clone(), info))
-        .collect()
+    list.into_iter().map(|info| (info.name.clone(), info)).collect()
 }
 
 #[cfg(test)]

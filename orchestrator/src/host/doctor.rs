@@ -23,10 +23,8 @@ const PROGRAMS: [(&str, &str); 14] = [
 ];
 
 /// A header that a kernel build includes, and the Debian package that brings it.
-const HEADERS: [(&str, &str); 2] = [
-    ("/usr/include/libelf.h", "libelf-dev"),
-    ("/usr/include/openssl/ssl.h", "libssl-dev"),
-];
+const HEADERS: [(&str, &str); 2] =
+    [("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")];
 
 /// What was found of one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,9 +47,7 @@ pub fn examine() -> Vec<Finding> {
     });
     let headers = HEADERS.iter().map(|&(path, package)| Finding {
         what: path.rsplit('/').next().unwrap_or(path).to_owned(),
-        found: std::path::Path::new(path)
-            .is_file()
-            .then(|| path.to_owned()),
+        found: std::path::Path::new(path).is_file().then(|| path.to_owned()),
         package,
     });
     programs.chain(headers).collect()
@@ -92,10 +88,8 @@ mod tests {
             found: found.map(str::to_owned),
             package,
         };
-        let page = render(&[
-            finding("git", Some("/usr/bin/git"), "git"),
-            finding("flex", None, "flex"),
-        ]);
+        let page =
+            render(&[finding("git", Some("/usr/bin/git"), "git"), finding("flex", None, "flex")]);
         assert!(page.ends_with("sudo apt-get install flex\n"), "{page}");
     }
 }

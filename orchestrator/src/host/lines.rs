@@ -21,10 +21,7 @@ impl LineSplitter {
     /// A splitter that cuts lines after `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            pending: Vec::new(),
-            limit: limit.max(1),
-        }
+        Self { pending: Vec::new(), limit: limit.max(1) }
     }
 
     /// Takes bytes in and gives each line that they complete to `each`.
@@ -39,20 +36,14 @@ impl LineSplitter {
                 let (now, later) = rest.split_at(self.limit - self.pending.len());
                 self.pending.extend_from_slice(now);
                 rest = later;
-                each(Line {
-                    bytes: std::mem::take(&mut self.pending),
-                    cut: true,
-                });
+                each(Line { bytes: std::mem::take(&mut self.pending), cut: true });
             }
             self.pending.extend_from_slice(rest);
             if complete {
                 if self.pending.last() == Some(&b'\r') {
                     self.pending.pop();
                 }
-                each(Line {
-                    bytes: std::mem::take(&mut self.pending),
-                    cut: false,
-                });
+                each(Line { bytes: std::mem::take(&mut self.pending), cut: false });
             }
         }
     }
@@ -60,10 +51,8 @@ impl LineSplitter {
     /// The last line, when the stream ended without a line end.
     #[must_use]
     pub fn finish(&mut self) -> Option<Line> {
-        (!self.pending.is_empty()).then(|| Line {
-            bytes: std::mem::take(&mut self.pending),
-            cut: false,
-        })
+        (!self.pending.is_empty())
+            .then(|| Line { bytes: std::mem::take(&mut self.pending), cut: false })
     }
 }
 
@@ -85,19 +74,8 @@ mod tests {
     #[test]
     fn carriage_returns_go_and_long_lines_are_cut() {
         let lines = split(&[b"a\r\nb", b"cdefg\n", b"end"], 4);
-        let texts: Vec<_> = lines
-            .iter()
-            .map(|line| (line.bytes.as_slice(), line.cut))
-            .collect();
-        assert_eq!(
-            texts,
-            [
-                (&b"a"[..], false),
-                (b"bcde", true),
-                (b"fg", false),
-                (b"end", false)
-            ]
-        );
+        let texts: Vec<_> = lines.iter().map(|line| (line.bytes.as_slice(), line.cut)).collect();
+        assert_eq!(texts, [(&b"a"[..], false), (b"bcde", true), (b"fg", false), (b"end", false)]);
     }
 
     proptest! {

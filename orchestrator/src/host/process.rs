@@ -18,12 +18,10 @@ use crate::fault::Fault;
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|file| {
-            std::fs::metadata(file)
-                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-        })
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|file| {
+        std::fs::metadata(file)
+            .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    })
 }
 
 /// The program of that name in `PATH`, or an `infra` fault that names the
@@ -42,11 +40,7 @@ pub fn require_program(name: &str, package: &str) -> Result<PathBuf, Fault> {
 /// the locale can change what it does or prints. Standard input is empty.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command
-        .env_clear()
-        .env("LC_ALL", "C")
-        .env("HOME", "/nonexistent")
-        .stdin(Stdio::null());
+    command.env_clear().env("LC_ALL", "C").env("HOME", "/nonexistent").stdin(Stdio::null());
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
@@ -142,9 +136,7 @@ fn die_with_parent(command: &mut std::process::Command) {
             if alive {
                 Ok(())
             } else {
-                Err(io::Error::from_raw_os_error(
-                    rustix::io::Errno::SRCH.raw_os_error(),
-                ))
+                Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()))
             }
         });
     }
@@ -175,18 +167,10 @@ impl Output {
 /// An `infra` fault when it cannot be started.
 pub async fn capture(command: &mut Command, input: &[u8]) -> Result<Output, Fault> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let program = command
-        .as_std()
-        .get_program()
-        .to_string_lossy()
-        .into_owned();
+    let program = command.as_std().get_program().to_string_lossy().into_owned();
     let failed = |error: &io::Error| Fault::io(format!("run {program}"), error);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.stdin(if input.is_empty() {
-        Stdio::null()
-    } else {
-        Stdio::piped()
-    });
+    command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
     let mut group = Group::spawn(command).map_err(|error| failed(&error))?;
     let stdin = group.child().stdin.take();
     let stdout = group.child().stdout.take();
@@ -210,11 +194,7 @@ pub async fn capture(command: &mut Command, input: &[u8]) -> Result<Output, Faul
     };
     tokio::join!(feed, read_out, read_err);
     let status = group.wait().await.map_err(|error| failed(&error))?;
-    Ok(Output {
-        status,
-        stdout: out,
-        stderr: String::from_utf8_lossy(&err).into_owned(),
-    })
+    Ok(Output { status, stdout: out, stderr: String::from_utf8_lossy(&err).into_owned() })
 }
 
 /// Runs a command that must succeed.
@@ -228,17 +208,8 @@ pub async fn check(command: &mut Command, input: &[u8]) -> Result<Output, Fault>
     }
     let command = command.as_std();
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
-    words.extend(
-        command
-            .get_args()
-            .take(6)
-            .map(|word| word.to_string_lossy().into_owned()),
-    );
-    let fault = Fault::infra(format!(
-        "`{}` failed: {}",
-        words.join(" "),
-        ending(output.status)
-    ));
+    words.extend(command.get_args().take(6).map(|word| word.to_string_lossy().into_owned()));
+    let fault = Fault::infra(format!("`{}` failed: {}", words.join(" "), ending(output.status)));
     let fault = fault.evidence(&last_lines(&output.stderr, 12));
     Err(if output.stderr.contains("No space left on device") {
         fault.help("make space on that file system and run again; finished work is kept")
@@ -308,16 +279,12 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let pid = group.id().unwrap();
         let members = || {
-            std::fs::read_dir("/proc")
-                .unwrap()
-                .flatten()
-                .filter(|entry| {
-                    let stat =
-                        std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-                    let rest = stat.rsplit(") ").next().unwrap_or_default();
-                    let fields: Vec<&str> = rest.split(' ').collect();
-                    fields.get(2) == Some(&pid.to_string().as_str()) && fields.first() != Some(&"Z")
-                })
+            std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+                let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+                let rest = stat.rsplit(") ").next().unwrap_or_default();
+                let fields: Vec<&str> = rest.split(' ').collect();
+                fields.get(2) == Some(&pid.to_string().as_str()) && fields.first() != Some(&"Z")
+            })
         };
         assert_eq!(members().count(), 2);
         group.kill().await;
@@ -328,9 +295,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failing_command_is_shown_with_its_last_words() {
-        let fault = check(command("sh").args(["-c", "echo because >&2; exit 3"]), b"")
-            .await
-            .unwrap_err();
+        let fault =
+            check(command("sh").args(["-c", "echo because >&2; exit 3"]), b"").await.unwrap_err();
         assert_eq!(fault.evidence, ["because"]);
         assert!(fault.what.ends_with("exit status 3"), "{}", fault.what);
     }

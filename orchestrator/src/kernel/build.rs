@@ -122,16 +122,12 @@ impl Builder {
         if let Some(image) = self.stored(&key, request).await {
             return Ok(image);
         }
-        self.events.send(&RunEvent::BuildStarted {
-            task: request.task.clone(),
-        });
+        self.events.send(&RunEvent::BuildStarted { task: request.task.clone() });
         let tree = BuildTree::open(self, request, &config, &compiler).await?;
         let built = tree.build(&key, &config, &compiler).await;
         match &built {
             Ok(image) => self.finished(request, image, false),
-            Err(_) => self.events.send(&RunEvent::BuildFailed {
-                task: request.task.clone(),
-            }),
+            Err(_) => self.events.send(&RunEvent::BuildFailed { task: request.task.clone() }),
         }
         built
     }
@@ -155,8 +151,7 @@ impl Builder {
 fn first(mut faults: Vec<Fault>) -> Fault {
     let rest = faults.split_off(1);
     let fault = faults.remove(0);
-    rest.iter()
-        .fold(fault, |fault, other| fault.evidence(&other.to_string()))
+    rest.iter().fold(fault, |fault, other| fault.evidence(&other.to_string()))
 }
 
 /// An image whose bytes are what was published; a damaged one is removed.
@@ -164,17 +159,9 @@ async fn read_image(store: &Store, key: &str) -> Option<Image> {
     let folder = store.path("images", key);
     let text = std::fs::read(folder.join("image.json")).ok()?;
     let image: Image = serde_json::from_slice(&text).ok()?;
-    let image = Image {
-        folder: folder.clone(),
-        stored: true,
-        ..image
-    };
-    let whole = sha256_of(&image.kernel())
-        .await
-        .is_ok_and(|hash| hash == image.image_sha256)
-        && sha256_of(&image.vmlinux())
-            .await
-            .is_ok_and(|hash| hash == image.vmlinux_sha256);
+    let image = Image { folder: folder.clone(), stored: true, ..image };
+    let whole = sha256_of(&image.kernel()).await.is_ok_and(|hash| hash == image.image_sha256)
+        && sha256_of(&image.vmlinux()).await.is_ok_and(|hash| hash == image.vmlinux_sha256);
     if !whole {
         let _ = std::fs::remove_dir_all(&folder);
         return None;
@@ -213,12 +200,9 @@ impl<'a> BuildTree<'a> {
             config.text().as_bytes(),
             compiler.as_bytes(),
         ]);
-        for (program, package) in [
-            ("make", "make"),
-            ("flex", "flex"),
-            ("bison", "bison"),
-            ("bc", "bc"),
-        ] {
+        for (program, package) in
+            [("make", "make"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc")]
+        {
             require_program(program, package)?;
         }
         let lock = builder.store.lock("trees", &name, &builder.events).await?;
@@ -232,20 +216,11 @@ impl<'a> BuildTree<'a> {
             git::run(&request.source.git_dir, ["worktree", "prune"]).await?;
             let place = folder.to_string_lossy();
             let commit = &request.source.commit;
-            let add = [
-                "worktree", "add", "--quiet", "--force", "--detach", &place, commit,
-            ];
+            let add = ["worktree", "add", "--quiet", "--force", "--detach", &place, commit];
             git::run(&request.source.git_dir, add).await?;
             write_atomically(&ready, b"")?;
         }
-        let tree = Self {
-            builder,
-            request,
-            folder,
-            marker,
-            first,
-            _lock: lock,
-        };
+        let tree = Self { builder, request, folder, marker, first, _lock: lock };
         tree.discard_damaged().await?;
         tree.checkout().await?;
         Ok(tree)
@@ -261,11 +236,7 @@ impl<'a> BuildTree<'a> {
         let began = began - Duration::from_secs(1);
         let mut list = self.git();
         let output = check(list.args(["ls-files", "--others", "-z"]), b"").await?;
-        for name in output
-            .stdout
-            .split(|&byte| byte == 0)
-            .filter(|name| !name.is_empty())
-        {
+        for name in output.stdout.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             let path = self.folder.join(std::ffi::OsStr::from_bytes(name));
             let young = std::fs::symlink_metadata(&path)
                 .and_then(|data| data.modified())
@@ -279,20 +250,14 @@ impl<'a> BuildTree<'a> {
 
     async fn checkout(&self) -> Result<(), Fault> {
         let commit = &self.request.tree.commit;
-        check(
-            self.git()
-                .args(["checkout", "--quiet", "--force", "--detach", commit]),
-            b"",
-        )
-        .await
-        .map(drop)
+        check(self.git().args(["checkout", "--quiet", "--force", "--detach", commit]), b"")
+            .await
+            .map(drop)
     }
 
     fn git(&self) -> tokio::process::Command {
         let mut git = git::git(&self.folder.join(".git"));
-        git.arg("--work-tree")
-            .arg(&self.folder)
-            .current_dir(&self.folder);
+        git.arg("--work-tree").arg(&self.folder).current_dir(&self.folder);
         git
     }
 
@@ -320,9 +285,7 @@ impl<'a> BuildTree<'a> {
                 // A dry run stops short of the last links, so it may be a little low.
                 let total = total.map(|total| total.max(done));
                 let task = self.request.task.clone();
-                self.builder
-                    .events
-                    .send(&RunEvent::BuildProgress { task, done, total });
+                self.builder.events.send(&RunEvent::BuildProgress { task, done, total });
             }
         };
         if self.first {
@@ -338,8 +301,7 @@ impl<'a> BuildTree<'a> {
 
     fn make(&self, targets: &[&str]) -> tokio::process::Command {
         let mut make = make(&self.folder);
-        make.arg(format!("--jobs={}", self.builder.jobs))
-            .args(targets);
+        make.arg(format!("--jobs={}", self.builder.jobs)).args(targets);
         make
     }
 
@@ -349,11 +311,9 @@ impl<'a> BuildTree<'a> {
         let path = self.folder.join(".config");
         let failed = |error: std::io::Error| Fault::io(format!("write {}", path.display()), &error);
         let before = std::fs::read(&path).ok();
-        let stamp: Option<SystemTime> = std::fs::metadata(&path)
-            .and_then(|data| data.modified())
-            .ok();
-        self.make_config(self.request.config.base.target(), log)
-            .await?;
+        let stamp: Option<SystemTime> =
+            std::fs::metadata(&path).and_then(|data| data.modified()).ok();
+        self.make_config(self.request.config.base.target(), log).await?;
         let mut text = std::fs::read_to_string(&path).map_err(failed)?;
         text.push_str(&config.text());
         std::fs::write(&path, &text).map_err(failed)?;
@@ -369,15 +329,8 @@ impl<'a> BuildTree<'a> {
     }
 
     async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<(), Fault> {
-        let made = run(
-            make(&self.folder).arg(target),
-            log,
-            &self.builder.stop,
-            |_| {},
-        )
-        .await?;
-        self.expect_done(made, &format!("cannot be configured (make {target})"))
-            .map(drop)
+        let made = run(make(&self.folder).arg(target), log, &self.builder.stop, |_| {}).await?;
+        self.expect_done(made, &format!("cannot be configured (make {target})")).map(drop)
     }
 
     fn expect_done(&self, made: Made, what: &str) -> Result<u32, Fault> {
@@ -386,11 +339,7 @@ impl<'a> BuildTree<'a> {
             Made::Done { steps } => Ok(steps),
             Made::Interrupted => Err(Fault::interrupted()),
             Made::Failed { error, disk_full } => {
-                let blame = if bare || disk_full {
-                    Blame::Infra
-                } else {
-                    Blame::Series
-                };
+                let blame = if bare || disk_full { Blame::Infra } else { Blame::Series };
                 let help = if disk_full {
                     "make space on the cache folder's file system and run again"
                 } else if bare {
@@ -424,9 +373,8 @@ impl<'a> BuildTree<'a> {
         copy(&self.folder.join("vmlinux"), "vmlinux")?;
         copy(&self.folder.join(".config"), "config")?;
         copy(&self.request.log, "build.log")?;
-        let release = capture(make(&self.folder).args(["--silent", "kernelrelease"]), b"")
-            .await?
-            .text();
+        let release =
+            capture(make(&self.folder).args(["--silent", "kernelrelease"]), b"").await?.text();
         let mut image = Image {
             key: key.to_owned(),
             image_sha256: sha256_of(&entry.join("image")).await?,
@@ -438,10 +386,7 @@ impl<'a> BuildTree<'a> {
             folder: PathBuf::new(),
             stored: false,
         };
-        write_atomically(
-            &entry.join("image.json"),
-            &crate::report::json::pretty(&image),
-        )?;
+        write_atomically(&entry.join("image.json"), &crate::report::json::pretty(&image))?;
         image.folder = self.builder.store.publish(&entry, "images", key)?;
         Ok(image)
     }

@@ -16,9 +16,7 @@ const DATE: &str = "1767225600 +0000";
 pub fn git(git_dir: &Path) -> Command {
     let mut command = command("git");
     command.arg("--git-dir").arg(git_dir);
-    command
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null");
+    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "kvet");
         command.env(format!("GIT_{role}_EMAIL"), "kvet@localhost");

@@ -32,11 +32,7 @@ impl Request {
         for fragment in &config.fragments {
             read_fragment(fragment, &mut symbols, &mut faults);
         }
-        if faults.is_empty() {
-            Ok(Self { symbols })
-        } else {
-            Err(faults)
-        }
+        if faults.is_empty() { Ok(Self { symbols }) } else { Err(faults) }
     }
 
     /// The request in `.config`'s form, sorted, without comments.
@@ -128,13 +124,9 @@ fn parse_line(line: &str) -> Parsed {
         return Parsed::Nothing;
     }
     if let Some(comment) = line.strip_prefix('#') {
-        let unset = comment
-            .trim_start()
-            .strip_suffix(" is not set")
-            .filter(|name| is_symbol(name));
-        return unset.map_or(Parsed::Nothing, |name| {
-            Parsed::Symbol(name.to_owned(), "n".to_owned())
-        });
+        let unset = comment.trim_start().strip_suffix(" is not set").filter(|name| is_symbol(name));
+        return unset
+            .map_or(Parsed::Nothing, |name| Parsed::Symbol(name.to_owned(), "n".to_owned()));
     }
     let Some((name, value)) = line.split_once('=') else {
         return Parsed::Wrong("not a line of a kconfig fragment");
@@ -151,10 +143,7 @@ fn parse_line(line: &str) -> Parsed {
 fn is_symbol(name: &str) -> bool {
     name.strip_prefix("CONFIG_").is_some_and(|rest| {
         // A few symbols of the kernel have lower-case letters, such as ARCH_x.
-        !rest.is_empty()
-            && rest
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     })
 }
 
@@ -195,13 +184,8 @@ mod tests {
         let fault = request.check("CONFIG_MMU=y\n").unwrap_err();
         assert_eq!(fault.place.as_deref(), Some("f1.config:1"));
         assert!(fault.what.contains("CONFIG_SWAP"), "{fault}");
-        assert_eq!(
-            fault.evidence,
-            ["f1.config:1: CONFIG_SWAP: asked for y, got n"]
-        );
-        request
-            .check("CONFIG_SWAP=y\n# CONFIG_BLOCK is not set\n")
-            .unwrap();
+        assert_eq!(fault.evidence, ["f1.config:1: CONFIG_SWAP: asked for y, got n"]);
+        request.check("CONFIG_SWAP=y\n# CONFIG_BLOCK is not set\n").unwrap();
     }
 
     #[test]
@@ -213,13 +197,7 @@ mod tests {
 
     #[test]
     fn what_kconfig_would_ignore_is_an_error() {
-        for text in [
-            "SWAP=y",
-            "CONFIG_SWAP = y",
-            "CONFIG_SWAP",
-            "CONFIG_SWAP=yes",
-            "CONFIG_X=\"",
-        ] {
+        for text in ["SWAP=y", "CONFIG_SWAP = y", "CONFIG_SWAP", "CONFIG_SWAP=yes", "CONFIG_X=\""] {
             let faults = Request::read(&config(&[text])).unwrap_err();
             assert_eq!(faults[0].place.as_deref(), Some("f0.config:1:1"), "{text}");
         }

@@ -33,10 +33,8 @@ pub fn make(tree: &Path) -> Command {
     make.current_dir(tree);
     // kernel/gen_kheaders.sh, scripts/mkcompile_h and init/version.c use these.
     make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026");
-    make.env("KBUILD_BUILD_USER", "kvet")
-        .env("KBUILD_BUILD_HOST", "kvet");
-    make.env("KBUILD_BUILD_VERSION", "1")
-        .env("SOURCE_DATE_EPOCH", "1767225600");
+    make.env("KBUILD_BUILD_USER", "kvet").env("KBUILD_BUILD_HOST", "kvet");
+    make.env("KBUILD_BUILD_VERSION", "1").env("SOURCE_DATE_EPOCH", "1767225600");
     // Without LOCALVERSION, scripts/setlocalversion adds "+" in a git tree.
     make.args(["--no-print-directory", "LOCALVERSION=", "ARCH=x86_64"]);
     make
@@ -74,15 +72,11 @@ pub async fn run(
 ) -> Result<Made, Fault> {
     let failed = |error: std::io::Error| Fault::io("run make", &error);
     let (reader, writer) = std::io::pipe().map_err(failed)?;
-    command
-        .stdout(writer.try_clone().map_err(failed)?)
-        .stderr(writer);
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     let mut reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
     let mut group = Group::spawn(command).map_err(failed)?;
     // The command still holds our ends for writing; without this the pipe never ends.
-    command
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut splitter = LineSplitter::new(MAX_LINE_BYTES);
     let mut reading = Reading::default();
     let mut written = 0u64;
@@ -104,9 +98,7 @@ pub async fn run(
             written += count as u64;
         }
         let before = reading.steps;
-        splitter.push(&buffer[..count], |line| {
-            reading.line(&String::from_utf8_lossy(&line.bytes))
-        });
+        splitter.push(&buffer[..count], |line| reading.line(&String::from_utf8_lossy(&line.bytes)));
         if reading.steps != before {
             progress(reading.steps);
         }
@@ -119,14 +111,9 @@ pub async fn run(
         }
     };
     Ok(if status.success() {
-        Made::Done {
-            steps: reading.steps,
-        }
+        Made::Done { steps: reading.steps }
     } else {
-        Made::Failed {
-            error: reading.error,
-            disk_full: reading.disk_full,
-        }
+        Made::Failed { error: reading.error, disk_full: reading.disk_full }
     })
 }
 
@@ -240,18 +227,12 @@ mod tests {
     async fn a_failing_command_is_read_to_its_end() {
         let mut log = Vec::new();
         let mut command = command("sh");
-        command.args([
-            "-c",
-            "echo '  CC      a.o'; echo 'a.c:1:1: error: no' >&2; exit 2",
-        ]);
+        command.args(["-c", "echo '  CC      a.o'; echo 'a.c:1:1: error: no' >&2; exit 2"]);
         let stop = CancellationToken::new();
         let made = run(&mut command, &mut log, &stop, |_| {}).await.unwrap();
         assert_eq!(
             made,
-            Made::Failed {
-                error: vec!["a.c:1:1: error: no".into()],
-                disk_full: false
-            }
+            Made::Failed { error: vec!["a.c:1:1: error: no".into()], disk_full: false }
         );
         assert_eq!(log.len(), "  CC      a.o\na.c:1:1: error: no\n".len());
     }
@@ -262,9 +243,7 @@ mod tests {
         stop.cancel();
         let mut command = command("sleep");
         command.arg("1000");
-        let made = run(&mut command, &mut Vec::new(), &stop, |_| {})
-            .await
-            .unwrap();
+        let made = run(&mut command, &mut Vec::new(), &stop, |_| {}).await.unwrap();
         assert_eq!(made, Made::Interrupted);
     }
 }

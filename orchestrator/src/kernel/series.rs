@@ -42,11 +42,8 @@ pub struct Trees {
 /// `plan` fault where a prerequisite does not.
 pub async fn apply(source: &Source, series: &Series, store: &Store) -> Result<Trees, Fault> {
     let direction = format!("{:?}", series.direction);
-    let mut parts: Vec<&[u8]> = vec![
-        RECIPE.as_bytes(),
-        source.commit.as_bytes(),
-        direction.as_bytes(),
-    ];
+    let mut parts: Vec<&[u8]> =
+        vec![RECIPE.as_bytes(), source.commit.as_bytes(), direction.as_bytes()];
     for set in &series.prerequisites {
         parts.push(b"prerequisites");
         parts.extend(set.patches.iter().map(|patch| patch.bytes.as_slice()));
@@ -74,15 +71,9 @@ async fn read(file: &Path, source: &Source) -> Option<Trees> {
 
 async fn apply_now(source: &Source, series: &Series, store: &Store) -> Result<Trees, Fault> {
     let scratch = store.scratch()?;
-    let index = Index {
-        git_dir: &source.git_dir,
-        file: &scratch.path().join("index"),
-    };
+    let index = Index { git_dir: &source.git_dir, file: &scratch.path().join("index") };
     index.read(&source.commit).await?;
-    let mut base = Tree {
-        commit: source.commit.clone(),
-        tree: source.tree.clone(),
-    };
+    let mut base = Tree { commit: source.commit.clone(), tree: source.tree.clone() };
     for set in &series.prerequisites {
         for patch in &set.patches {
             index.apply(patch, false).await.map_err(|problem| {
@@ -90,9 +81,7 @@ async fn apply_now(source: &Source, series: &Series, store: &Store) -> Result<Tr
                 problem.into_fault(Fault::plan(what).at(patch.path.display()))
             })?;
         }
-        base = index
-            .commit(&base.commit, &format!("prerequisite {}", set.name))
-            .await?;
+        base = index.commit(&base.commit, &format!("prerequisite {}", set.name)).await?;
     }
     let reverse = series.direction == Direction::Reverse;
     match index.apply_all(&series.patches, reverse).await {
@@ -106,17 +95,9 @@ async fn apply_now(source: &Source, series: &Series, store: &Store) -> Result<Tr
             return Err(problem.into_fault(Fault::series(what).at(patch.path.display())));
         }
     }
-    let changed = index
-        .commit(&base.commit, &format!("series {}", series.name))
-        .await?;
-    let (base, patched) = if reverse {
-        (changed, base)
-    } else {
-        (base, changed)
-    };
-    Ok(Trees {
-        variants: [(VariantName::Base, base), (VariantName::Patched, patched)].into(),
-    })
+    let changed = index.commit(&base.commit, &format!("series {}", series.name)).await?;
+    let (base, patched) = if reverse { (changed, base) } else { (base, changed) };
+    Ok(Trees { variants: [(VariantName::Base, base), (VariantName::Patched, patched)].into() })
 }
 
 fn nothing_to_do(source: &Source, series: &Series) -> Fault {
@@ -150,9 +131,7 @@ impl Index<'_> {
     }
 
     async fn read(&self, commit: &str) -> Result<(), Fault> {
-        check(self.git().args(["read-tree", commit]), b"")
-            .await
-            .map(drop)
+        check(self.git().args(["read-tree", commit]), b"").await.map(drop)
     }
 
     /// Applies all patches, in reverse order where they are taken out; the
@@ -167,9 +146,7 @@ impl Index<'_> {
             order.reverse();
         }
         for patch in order {
-            self.apply(patch, reverse)
-                .await
-                .map_err(|problem| (patch, problem))?;
+            self.apply(patch, reverse).await.map_err(|problem| (patch, problem))?;
         }
         Ok(())
     }
@@ -184,9 +161,7 @@ impl Index<'_> {
         if reverse {
             git.arg("--reverse");
         }
-        let output = capture(git.arg("-"), &patch.bytes)
-            .await
-            .map_err(Problem::Host)?;
+        let output = capture(git.arg("-"), &patch.bytes).await.map_err(Problem::Host)?;
         if !output.status.success() {
             let mut refusal = Refusal::parse(&output.stderr);
             refusal.found = self.found(&refusal).await;
@@ -206,21 +181,14 @@ impl Index<'_> {
         };
         let text = String::from_utf8_lossy(&output.stdout);
         let count = refusal.searched.len().clamp(1, MAX_SHOWN_LINES);
-        text.lines()
-            .skip(line.saturating_sub(1))
-            .take(count)
-            .map(str::to_owned)
-            .collect()
+        text.lines().skip(line.saturating_sub(1)).take(count).map(str::to_owned).collect()
     }
 
     async fn commit(&self, parent: &str, message: &str) -> Result<Tree, Fault> {
         let tree = check(self.git().arg("write-tree"), b"").await?.text();
         let mut git = self.git();
         git.args(["commit-tree", "-p", parent, "-m", message, &tree]);
-        Ok(Tree {
-            commit: check(&mut git, b"").await?.text(),
-            tree,
-        })
+        Ok(Tree { commit: check(&mut git, b"").await?.text(), tree })
     }
 }
 
@@ -346,14 +314,8 @@ mod tests {
         let refusal = Refusal::parse(stderr);
         assert_eq!(refusal.file.as_deref(), Some("mm/madvise.c"));
         assert_eq!(refusal.line, Some(608));
-        assert_eq!(
-            refusal.searched,
-            ["\ttlb_finish_mmu(&tlb);", "", "\treturn 0;"]
-        );
-        assert_eq!(
-            refusal.what(),
-            "the hunk at mm/madvise.c:608 does not match"
-        );
+        assert_eq!(refusal.searched, ["\ttlb_finish_mmu(&tlb);", "", "\treturn 0;"]);
+        assert_eq!(refusal.what(), "the hunk at mm/madvise.c:608 does not match");
     }
 
     #[test]

@@ -61,10 +61,7 @@ pub async fn prepare(kernel: &Kernel, store: &Store, events: &Events) -> Result<
         return Ok(source);
     }
     let step = |step: String| {
-        events.send(&RunEvent::Source {
-            kernel: kernel.name.clone(),
-            step,
-        });
+        events.send(&RunEvent::Source { kernel: kernel.name.clone(), step });
     };
     let scratch = store.scratch()?;
     step(format!("download {name} {}", package.version));
@@ -86,39 +83,22 @@ pub async fn prepare(kernel: &Kernel, store: &Store, events: &Events) -> Result<
         tree: tree_id,
         git_dir: PathBuf::new(),
     };
-    write_atomically(
-        &entry.join("source.json"),
-        &crate::report::json::pretty(&source),
-    )?;
+    write_atomically(&entry.join("source.json"), &crate::report::json::pretty(&source))?;
     let place = store.publish(&entry, "sources", &key)?;
     step("ready".to_owned());
-    Ok(Source {
-        git_dir: place.join("git"),
-        ..source
-    })
+    Ok(Source { git_dir: place.join("git"), ..source })
 }
 
 fn source_key(package: &Package) -> String {
-    format!(
-        "debian-{}_{}-{}",
-        package.name,
-        package.version,
-        &package.sha256[..12]
-    )
-    .replace(
-        |c: char| !(c.is_ascii_alphanumeric() || "-_.+~".contains(c)),
-        "_",
-    )
+    format!("debian-{}_{}-{}", package.name, package.version, &package.sha256[..12])
+        .replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.+~".contains(c)), "_")
 }
 
 fn read(store: &Store, key: &str) -> Option<Source> {
     let place = store.path("sources", key);
     let text = std::fs::read(place.join("source.json")).ok()?;
     let source: Source = serde_json::from_slice(&text).ok()?;
-    Some(Source {
-        git_dir: place.join("git"),
-        ..source
-    })
+    Some(Source { git_dir: place.join("git"), ..source })
 }
 
 /// Without apt's word on the newest version, the newest that was imported
@@ -131,20 +111,15 @@ fn stored_instead(package: &str, store: &Store, events: &Events) -> Option<Sourc
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
         .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())?;
     let source = read(store, &newest.file_name().to_string_lossy())?;
-    events.note(format!(
-        "apt does not know {package} here; using {} from the cache",
-        source.origin
-    ));
+    events
+        .note(format!("apt does not know {package} here; using {} from the cache", source.origin));
     Some(source)
 }
 
 async fn newest(package: &str) -> Result<Package, Fault> {
     require_program("apt-cache", "apt")?;
-    let output = capture(
-        command("apt-cache").args(["show", "--no-all-versions", package]),
-        b"",
-    )
-    .await?;
+    let output =
+        capture(command("apt-cache").args(["show", "--no-all-versions", package]), b"").await?;
     parse_show(package, &output.text()).ok_or_else(|| {
         Fault::infra(format!("apt does not know the package {package}"))
             .evidence(&last_lines(&output.stderr, 4))
@@ -173,11 +148,7 @@ async fn download(package: &Package, folder: &Path) -> Result<PathBuf, Fault> {
         // apt would drop to its own user, who cannot write to kvet's folder.
         apt.args(["-o", "APT::Sandbox::User=root"]);
     }
-    apt.args([
-        "-q",
-        "download",
-        &format!("{}={}", package.name, package.version),
-    ]);
+    apt.args(["-q", "download", &format!("{}={}", package.name, package.version)]);
     check(apt.current_dir(folder), b"").await.map_err(|fault| {
         fault.help("check the network; `sudo apt-get update` if apt's lists are old")
     })?;
@@ -200,23 +171,13 @@ async fn unpack(package: &Package, file: &Path, scratch: &Path) -> Result<PathBu
         .help("run `sudo apt-get update` and try again"));
     }
     let deb = scratch.join("deb");
-    check(
-        command("dpkg-deb").arg("--extract").arg(file).arg(&deb),
-        b"",
-    )
-    .await?;
+    check(command("dpkg-deb").arg("--extract").arg(file).arg(&deb), b"").await?;
     let tarball = deb.join("usr/src").join(format!("{}.tar.xz", package.name));
     let tree = scratch.join("tree");
     std::fs::create_dir(&tree)
         .map_err(|error| Fault::io("make a folder for the source", &error))?;
     let mut tar = command("tar");
-    tar.args([
-        "--extract",
-        "--xz",
-        "--strip-components=1",
-        "--no-same-owner",
-        "--file",
-    ]);
+    tar.args(["--extract", "--xz", "--strip-components=1", "--no-same-owner", "--file"]);
     check(tar.arg(&tarball).arg("--directory").arg(&tree), b"").await?;
     // Space that the build needs soon.
     let _ = std::fs::remove_dir_all(&deb);
@@ -234,11 +195,7 @@ pub async fn sha256_of(file: &Path) -> Result<String, Fault> {
         let mut hasher = Sha256::new();
         let mut reader = std::fs::File::open(&path)?;
         std::io::copy(&mut reader, &mut HashWriter(&mut hasher))?;
-        Ok(hasher
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect())
+        Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     });
     hash.await
         .unwrap_or_else(|error| Err(std::io::Error::other(error)))
@@ -260,22 +217,13 @@ impl std::io::Write for HashWriter<'_> {
 
 async fn import(tree: &Path, git_dir: &Path) -> Result<(String, String), Fault> {
     git::run(git_dir, ["init", "--quiet", "--bare"]).await?;
-    for (name, value) in [
-        ("gc.auto", "0"),
-        ("core.compression", "1"),
-        ("core.bare", "false"),
-    ] {
+    for (name, value) in [("gc.auto", "0"), ("core.compression", "1"), ("core.bare", "false")] {
         git::run(git_dir, ["config", name, value]).await?;
     }
     let mut add = git::git(git_dir);
     // Blobs "too big" are streamed into one pack instead of 86,000 loose files.
-    add.args(["-c", "core.bigFileThreshold=1", "--work-tree"])
-        .arg(tree);
-    check(
-        add.args(["add", "--all", "--force", "."]).current_dir(tree),
-        b"",
-    )
-    .await?;
+    add.args(["-c", "core.bigFileThreshold=1", "--work-tree"]).arg(tree);
+    check(add.args(["add", "--all", "--force", "."]).current_dir(tree), b"").await?;
     let tree_id = git::run(git_dir, ["write-tree"]).await?;
     let commit = git::run(git_dir, ["commit-tree", "-m", "source", &tree_id]).await?;
     git::run(git_dir, ["update-ref", "refs/heads/source", &commit]).await?;
@@ -292,23 +240,14 @@ fn makefile_version(tree: &Path) -> Result<String, Fault> {
 fn parse_makefile_version(text: &str) -> Option<String> {
     let field = |name: &str| {
         text.lines().take(20).find_map(|line| {
-            Some(
-                line.strip_prefix(name)?
-                    .trim_start()
-                    .strip_prefix('=')?
-                    .trim()
-                    .to_owned(),
-            )
+            Some(line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim().to_owned())
         })
     };
     let (major, minor) = (field("VERSION")?, field("PATCHLEVEL")?);
     let sub = field("SUBLEVEL")
         .filter(|sub| !sub.is_empty())
         .map_or(String::new(), |sub| format!(".{sub}"));
-    Some(format!(
-        "{major}.{minor}{sub}{}",
-        field("EXTRAVERSION").unwrap_or_default()
-    ))
+    Some(format!("{major}.{minor}{sub}{}", field("EXTRAVERSION").unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -323,15 +262,9 @@ mod tests {
         );
         let package = parse_show("linux-source-6.12", &text).unwrap();
         assert_eq!(package.version, "6.12.1-1~x");
-        assert_eq!(
-            source_key(&package),
-            "debian-linux-source-6.12_6.12.1-1~x-abababababab"
-        );
+        assert_eq!(source_key(&package), "debian-linux-source-6.12_6.12.1-1~x-abababababab");
         assert_eq!(parse_show("other", &text), None);
-        assert_eq!(
-            parse_show("linux-source-6.12", "Package: linux-source-6.12\n"),
-            None
-        );
+        assert_eq!(parse_show("linux-source-6.12", "Package: linux-source-6.12\n"), None);
     }
 
     #[test]

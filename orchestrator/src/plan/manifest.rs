@@ -132,6 +132,8 @@ pub struct GuestEntry {
     pub memory: Option<ByteSize>,
     /// What the guest starts from.
     pub root: Option<Root>,
+    /// The guest's network.
+    pub network: Option<Network>,
     /// Words added to the kernel command line, after those of `extends`.
     #[serde(default)]
     pub append: Vec<String>,
@@ -144,6 +146,18 @@ pub enum MachineType {
     /// The minimal machine with virtio-mmio only: boots fastest.
     #[default]
     Microvm,
+}
+
+/// A guest's network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// None at all.
+    #[default]
+    None,
+    /// QEMU's user-mode network, restricted: the guest reaches nothing, and is
+    /// reached only through a port of the host's loopback.
+    User,
 }
 
 /// What a guest starts from.

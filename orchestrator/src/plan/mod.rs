@@ -15,8 +15,8 @@ use kvet_records::Parameters;
 use serde::Serialize;
 
 use manifest::{
-    Compiler, ConfigBase, DebianEntry, Direction, Expectation, MachineType, Root, SplatAllowance,
-    VariantName,
+    Compiler, ConfigBase, DebianEntry, Direction, Expectation, MachineType, Network, Root,
+    SplatAllowance, VariantName,
 };
 
 /// An expanded plan.
@@ -161,6 +161,8 @@ pub struct Guest {
     pub memory: ByteSize,
     /// What it starts from.
     pub root: Root,
+    /// Its network.
+    pub network: Network,
     /// Words added to kvet's kernel command line.
     pub append: Vec<String>,
 }
@@ -194,10 +196,10 @@ impl Test {
 /// How long each phase of a boot may take.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Deadlines {
-    /// From QEMU's start to the guest's `hello`.
-    pub boot: Duration,
-    /// From the guest's `hello` to the job's `end`.
-    pub test: Duration,
+    /// From QEMU's start to the guest's `hello`; none for the accelerator's default.
+    pub boot: Option<Duration>,
+    /// From the guest's `hello` to the job's `end`; none for the accelerator's default.
+    pub test: Option<Duration>,
 }
 
 /// Tests that a guest binary offers, by name.

@@ -4,14 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bytesize::ByteSize;
 use kvet_records::{TestInfo, Value};
 
 use super::manifest::{
-    DeadlineEntry, GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SERIES_SCHEMA,
-    SeriesFile, TestEntry, VariantName,
+    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SERIES_SCHEMA, SeriesFile,
+    TestEntry, VariantName,
 };
 use super::yaml::{Document, closest, load};
 use super::{
@@ -20,11 +19,6 @@ use super::{
 };
 use crate::fault::Fault;
 
-/// From QEMU's start to `hello`. The demo's guest needs 1.5 to 3 s under TCG;
-/// the rest is room for a loaded host.
-const DEFAULT_BOOT_DEADLINE: Duration = Duration::from_secs(60);
-/// From `hello` to `end`; kvet's own tests need a few seconds under TCG.
-const DEFAULT_TEST_DEADLINE: Duration = Duration::from_secs(120);
 /// The smallest guest in which the kernel and an initramfs have room.
 const MIN_MEMORY: ByteSize = ByteSize::mib(64);
 /// Most vCPUs that QEMU's microvm takes.
@@ -47,10 +41,7 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
     }
     let here =
         std::env::current_dir().map_err(|error| Fault::io("find the current folder", &error))?;
-    let Some(folder) = here
-        .ancestors()
-        .map(|up| up.join("configs/plans"))
-        .find(|up| up.is_dir())
+    let Some(folder) = here.ancestors().map(|up| up.join("configs/plans")).find(|up| up.is_dir())
     else {
         return Err(
             missing().help("name a plan's file, or run kvet in a folder with configs/plans/")
@@ -61,9 +52,7 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
         return Ok(file);
     }
     let names = names_in(&folder, "yaml");
-    Err(missing()
-        .at(folder.display())
-        .help(known(&argument.to_string_lossy(), &names)))
+    Err(missing().at(folder.display()).help(known(&argument.to_string_lossy(), &names)))
 }
 
 /// Reads a plan and everything that it names.
@@ -72,18 +61,9 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
 /// Every error that was found, each a `plan` fault with its place.
 pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
     let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
-    let mut resolver = Resolver {
-        root: root_of(file),
-        document,
-        tests,
-        faults: Vec::new(),
-    };
+    let mut resolver = Resolver { root: root_of(file), document, tests, faults: Vec::new() };
     let plan = resolver.plan();
-    if resolver.faults.is_empty() {
-        Ok(plan)
-    } else {
-        Err(resolver.faults)
-    }
+    if resolver.faults.is_empty() { Ok(plan) } else { Err(resolver.faults) }
 }
 
 /// The folder above the plan that holds `kernels/` and `patches/`; the plan's
@@ -112,18 +92,10 @@ impl Resolver<'_> {
     fn plan(&mut self) -> Plan {
         let schema = self.document.value.schema.clone();
         self.check_schema(&schema, PLAN_SCHEMA);
-        let name = self
-            .document
-            .file()
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name =
+            self.document.file().file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if !is_component(&name) {
-            self.report(
-                "",
-                format!("the plan's file name {name:?} cannot name a folder"),
-            );
+            self.report("", format!("the plan's file name {name:?} cannot name a folder"));
         }
         let kernels = self.kernels();
         let configs = self.configs();
@@ -135,10 +107,8 @@ impl Resolver<'_> {
             self.faults.push(fault.evidence(&skipped.join("\n")));
         }
         let value = &self.document.value;
-        let mut variants = value
-            .variants
-            .clone()
-            .unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
+        let mut variants =
+            value.variants.clone().unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
         variants.sort();
         variants.dedup();
         if variants.is_empty() {
@@ -152,7 +122,7 @@ impl Resolver<'_> {
             cells,
             skipped,
             variants,
-            deadlines: deadlines(value.deadlines),
+            deadlines: Deadlines { boot: value.deadlines.boot, test: value.deadlines.test },
             allow: value.splats.allow.clone(),
             allow_identical: value.allow_identical,
         }
@@ -170,11 +140,9 @@ impl Resolver<'_> {
 
     fn check_schema(&mut self, found: &str, expected: &str) {
         if found != expected {
-            let fault = self
-                .document
-                .fault("schema", format!("schema {found:?} is not known here"));
-            self.faults
-                .push(fault.help(format!("this kvet reads {expected}")));
+            let fault =
+                self.document.fault("schema", format!("schema {found:?} is not known here"));
+            self.faults.push(fault.help(format!("this kvet reads {expected}")));
         }
     }
 
@@ -201,11 +169,7 @@ impl Resolver<'_> {
                     let what = format!("{package:?} is not the name of a Debian package");
                     self.faults.push(document.fault("debian.package", what));
                 }
-                Ok(document) => kernels.push(Kernel {
-                    name,
-                    file,
-                    debian: document.value.debian,
-                }),
+                Ok(document) => kernels.push(Kernel { name, file, debian: document.value.debian }),
                 Err(fault) => self.faults.push(fault),
             }
         }
@@ -229,11 +193,7 @@ impl Resolver<'_> {
                     with_suffix(folder.join(&fragment), "config")
                 };
                 match std::fs::read_to_string(&file) {
-                    Ok(text) => fragments.push(Fragment {
-                        name: fragment,
-                        path: file,
-                        text,
-                    }),
+                    Ok(text) => fragments.push(Fragment { name: fragment, path: file, text }),
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                         let names = names_in(&folder, "config");
                         self.report_unknown(&path, "kconfig fragment", &fragment, &names);
@@ -241,12 +201,7 @@ impl Resolver<'_> {
                     Err(error) => self.report(&path, format!("read {}: {error}", file.display())),
                 }
             }
-            configs.push(Config {
-                name,
-                base,
-                compiler,
-                fragments,
-            });
+            configs.push(Config { name, base, compiler, fragments });
         }
         configs
     }
@@ -278,19 +233,13 @@ impl Resolver<'_> {
             if guest.vcpus == 0 || guest.vcpus > MAX_VCPUS {
                 self.report(
                     &format!("{path}.vcpus"),
-                    format!(
-                        "{} vCPUs; between 1 and {MAX_VCPUS} are possible",
-                        guest.vcpus
-                    ),
+                    format!("{} vCPUs; between 1 and {MAX_VCPUS} are possible", guest.vcpus),
                 );
             }
             if guest.memory < MIN_MEMORY {
                 self.report(
                     &format!("{path}.memory"),
-                    format!(
-                        "{} of memory; a guest needs at least {MIN_MEMORY}",
-                        guest.memory
-                    ),
+                    format!("{} of memory; a guest needs at least {MIN_MEMORY}", guest.memory),
                 );
             }
             if let Some(word) = guest.append.iter().find(|word| !is_command_line_word(word)) {
@@ -309,11 +258,7 @@ impl Resolver<'_> {
         let guest_names: Vec<String> = guests.keys().cloned().collect();
         let mut chosen: BTreeMap<String, Vec<Test>> = BTreeMap::new();
         for index in 0..self.document.value.tests.len() {
-            let TestEntry {
-                name,
-                guests: on,
-                parameters,
-            } = &self.document.value.tests[index];
+            let TestEntry { name, guests: on, parameters } = &self.document.value.tests[index];
             let (name, on, parameters) = (name.clone(), on.clone(), parameters.clone());
             let path = format!("tests.{index}");
             match self.tests.get(&name) {
@@ -334,11 +279,8 @@ impl Resolver<'_> {
                 }
             }
             let test = Test { name, parameters };
-            for (position, guest) in on
-                .clone()
-                .unwrap_or_else(|| guest_names.clone())
-                .iter()
-                .enumerate()
+            for (position, guest) in
+                on.clone().unwrap_or_else(|| guest_names.clone()).iter().enumerate()
             {
                 if !guests.contains_key(guest) {
                     let place = format!("{path}.guests.{position}");
@@ -363,19 +305,13 @@ impl Resolver<'_> {
 
     fn check_parameter(&mut self, path: &str, info: &TestInfo, name: &str, value: &Value) {
         let Some(known) = info.parameters.iter().find(|known| known.name == name) else {
-            let names: Vec<String> = info
-                .parameters
-                .iter()
-                .map(|known| known.name.clone())
-                .collect();
+            let names: Vec<String> =
+                info.parameters.iter().map(|known| known.name.clone()).collect();
             self.report_unknown(path, &format!("parameter of {}", info.name), name, &names);
             return;
         };
         if std::mem::discriminant(&known.default) != std::mem::discriminant(value) {
-            let what = format!(
-                "parameter {name:?} is like {}, not like {value:?}",
-                known.default
-            );
+            let what = format!("parameter {name:?} is like {}, not like {value:?}", known.default);
             let fault = self.document.fault(path, what);
             self.faults.push(fault.help(known.summary.clone()));
         }
@@ -428,22 +364,14 @@ impl Resolver<'_> {
 
     fn series_file(&mut self, path: &str, name: &str) -> Option<(PathBuf, Document<SeriesFile>)> {
         let patches = self.root.join("patches");
-        let folder = if name.contains('/') {
-            self.root.join(name)
-        } else {
-            patches.join(name)
-        };
+        let folder = if name.contains('/') { self.root.join(name) } else { patches.join(name) };
         if !folder.is_dir() {
             self.report_unknown(path, "series", name, &folders_in(&patches));
             return None;
         }
         match load::<SeriesFile>(&folder.join("series.yaml")) {
             Ok(document) if document.value.schema != SERIES_SCHEMA => {
-                self.faults.push(wrong_schema(
-                    &document,
-                    &document.value.schema,
-                    SERIES_SCHEMA,
-                ));
+                self.faults.push(wrong_schema(&document, &document.value.schema, SERIES_SCHEMA));
                 None
             }
             Ok(document) => Some((folder, document)),
@@ -461,14 +389,9 @@ impl Resolver<'_> {
         kernel: &str,
     ) -> Option<Series> {
         let faults = self.faults.len();
-        let name = folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !is_component(&name) {
-            self.faults
-                .push(document.fault("", format!("{name:?} cannot name a series")));
+            self.faults.push(document.fault("", format!("{name:?} cannot name a series")));
         }
         let file = &document.value;
         for (index, expectation) in file.expect.iter().enumerate() {
@@ -493,10 +416,7 @@ impl Resolver<'_> {
                 continue;
             }
             match patches_in(&folder) {
-                Ok(patches) => prerequisites.push(PatchSet {
-                    name: wanted.clone(),
-                    patches,
-                }),
+                Ok(patches) => prerequisites.push(PatchSet { name: wanted.clone(), patches }),
                 Err(fault) => self.push_once(fault),
             }
         }
@@ -527,9 +447,7 @@ impl Resolver<'_> {
 
     fn check_component(&mut self, path: &str, kind: &str, name: &str) {
         if !is_component(name) {
-            let fault = self
-                .document
-                .fault(path, format!("{name:?} cannot name a {kind}"));
+            let fault = self.document.fault(path, format!("{name:?} cannot name a {kind}"));
             self.faults
                 .push(fault.help("use letters, digits, '-', '_' and '.', a letter or digit first"));
         }
@@ -549,35 +467,16 @@ fn wrong_schema<T>(document: &Document<T>, found: &str, expected: &str) -> Fault
         .help(format!("this kvet reads {expected}"))
 }
 
-fn deadlines(entry: DeadlineEntry) -> Deadlines {
-    Deadlines {
-        boot: entry.boot.unwrap_or(DEFAULT_BOOT_DEADLINE),
-        test: entry.test.unwrap_or(DEFAULT_TEST_DEADLINE),
-    }
-}
-
 /// `chain` runs from the guest itself to its furthest ancestor.
 fn merge(name: &str, chain: &[&GuestEntry]) -> Guest {
     Guest {
         name: name.to_owned(),
-        machine: chain
-            .iter()
-            .find_map(|entry| entry.machine)
-            .unwrap_or_default(),
+        machine: chain.iter().find_map(|entry| entry.machine).unwrap_or_default(),
         vcpus: chain.iter().find_map(|entry| entry.vcpus).unwrap_or(1),
-        memory: chain
-            .iter()
-            .find_map(|entry| entry.memory)
-            .unwrap_or(ByteSize::gib(1)),
-        root: chain
-            .iter()
-            .find_map(|entry| entry.root)
-            .unwrap_or_default(),
-        append: chain
-            .iter()
-            .rev()
-            .flat_map(|entry| entry.append.iter().cloned())
-            .collect(),
+        memory: chain.iter().find_map(|entry| entry.memory).unwrap_or(ByteSize::gib(1)),
+        root: chain.iter().find_map(|entry| entry.root).unwrap_or_default(),
+        network: chain.iter().find_map(|entry| entry.network).unwrap_or_default(),
+        append: chain.iter().rev().flat_map(|entry| entry.append.iter().cloned()).collect(),
     }
 }
 
@@ -592,7 +491,7 @@ fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
         let size = std::fs::metadata(&path).map_err(read)?.len();
         if size > MAX_PATCH_BYTES {
             return Err(
-                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display()),
+                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display())
             );
         }
         let bytes = std::fs::read(&path).map_err(read)?;
@@ -610,9 +509,7 @@ fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
 fn is_component(name: &str) -> bool {
     name.len() <= 100
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// Debian policy, section 5.6.1: what a package's name is made of.
@@ -634,11 +531,7 @@ fn files_in(folder: &Path, extension: &str) -> Vec<String> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| {
-            Path::new(name)
-                .extension()
-                .is_some_and(|found| found == extension)
-        })
+        .filter(|name| Path::new(name).extension().is_some_and(|found| found == extension))
         .collect();
     names.sort();
     names

@@ -36,20 +36,15 @@ pub fn load<T: DeserializeOwned>(file: &Path) -> Result<Document<T>, Fault> {
     };
     let size = std::fs::metadata(file).map_err(read)?.len();
     if size > MAX_FILE_BYTES {
-        return Err(Fault::plan(format!(
-            "{size} bytes are too many for a YAML file of kvet's"
-        ))
-        .at(shown)
-        .help("check that the path names the right file"));
+        return Err(Fault::plan(format!("{size} bytes are too many for a YAML file of kvet's"))
+            .at(shown)
+            .help("check that the path names the right file"));
     }
     let bytes = std::fs::read(file).map_err(read)?;
     let text = String::from_utf8(bytes).map_err(|error| {
-        Fault::plan(format!(
-            "not UTF-8 at byte {}",
-            error.utf8_error().valid_up_to()
-        ))
-        .at(shown)
-        .help("save the file as UTF-8")
+        Fault::plan(format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()))
+            .at(shown)
+            .help("save the file as UTF-8")
     })?;
     parse(file, text)
 }
@@ -67,12 +62,7 @@ fn parse<T: DeserializeOwned>(file: &Path, text: String) -> Result<Document<T>, 
             None => fault,
         }
     })?;
-    Ok(Document {
-        value,
-        file: file.to_owned(),
-        text,
-        positions,
-    })
+    Ok(Document { value, file: file.to_owned(), text, positions })
 }
 
 impl<T> Document<T> {
@@ -88,9 +78,7 @@ impl<T> Document<T> {
     #[must_use]
     pub fn fault(&self, path: &str, what: impl Into<String>) -> Fault {
         let (line, column) = self.position(path);
-        Fault::plan(what)
-            .at(self.place(path))
-            .evidence(&excerpt(&self.text, line, column))
+        Fault::plan(what).at(self.place(path)).evidence(&excerpt(&self.text, line, column))
     }
 
     /// The file.
@@ -121,11 +109,7 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
         Mapping { prefix: String, key: Option<String> },
     }
     let join = |prefix: &str, last: &str| {
-        if prefix.is_empty() {
-            last.to_owned()
-        } else {
-            format!("{prefix}.{last}")
-        }
+        if prefix.is_empty() { last.to_owned() } else { format!("{prefix}.{last}") }
     };
     let start = |span: &Span| (span.start.line(), span.start.col() + 1);
     let mut found = HashMap::new();
@@ -133,9 +117,7 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
         if let Event::Scalar(word, ..) = &event
-            && let Some(Frame::Mapping {
-                key: key @ None, ..
-            }) = stack.last_mut()
+            && let Some(Frame::Mapping { key: key @ None, .. }) = stack.last_mut()
         {
             *key = Some(word.to_string());
             continue;
@@ -165,14 +147,8 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
         };
         found.insert(path.clone(), start(&span));
         match event {
-            Event::SequenceStart(..) => stack.push(Frame::Sequence {
-                prefix: path,
-                next: 0,
-            }),
-            Event::MappingStart(..) => stack.push(Frame::Mapping {
-                prefix: path,
-                key: None,
-            }),
+            Event::SequenceStart(..) => stack.push(Frame::Sequence { prefix: path, next: 0 }),
+            Event::MappingStart(..) => stack.push(Frame::Mapping { prefix: path, key: None }),
             _ => {}
         }
     }
@@ -182,13 +158,8 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
 /// serde_yaml gives the place of the mapping that holds an unknown key; the key
 /// itself is what the user looks for.
 fn locate_error(error: &serde_yaml::Error, message: &str, text: &str) -> (usize, usize) {
-    let (line, column) = error
-        .location()
-        .map_or((1, 1), |place| (place.line(), place.column()));
-    let Some(key) = backquoted(message)
-        .next()
-        .filter(|_| message.contains("unknown field"))
-    else {
+    let (line, column) = error.location().map_or((1, 1), |place| (place.line(), place.column()));
+    let Some(key) = backquoted(message).next().filter(|_| message.contains("unknown field")) else {
         return (line, column);
     };
     text.lines()
@@ -206,9 +177,7 @@ fn find_key(line: &str, key: &str) -> Option<usize> {
     let code = line.split(" #").next().unwrap_or(line);
     code.match_indices(key).find_map(|(at, _)| {
         let before = code[..at].chars().next_back();
-        let after = code[at + key.len()..]
-            .trim_start_matches(['"', '\''])
-            .trim_start();
+        let after = code[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
         let whole = before.is_none_or(|c| c.is_whitespace() || matches!(c, '{' | ',' | '"' | '\''));
         (whole && after.starts_with(':')).then(|| code[..at].chars().count())
     })
@@ -251,12 +220,7 @@ fn excerpt(text: &str, line: usize, column: usize) -> String {
     let mut out = String::new();
     let number = line.to_string();
     let _ = writeln!(out, "{number} | {}", content.replace('\t', " "));
-    let _ = write!(
-        out,
-        "{} | {}^",
-        " ".repeat(number.len()),
-        " ".repeat(column.saturating_sub(1))
-    );
+    let _ = write!(out, "{} | {}^", " ".repeat(number.len()), " ".repeat(column.saturating_sub(1)));
     out
 }
 
@@ -314,10 +278,7 @@ mod tests {
 
     #[test]
     fn only_near_words_are_suggested() {
-        assert_eq!(
-            closest("khugepaged_colt", ["khugepaged_cold", "x"]),
-            Some("khugepaged_cold")
-        );
+        assert_eq!(closest("khugepaged_colt", ["khugepaged_cold", "x"]), Some("khugepaged_cold"));
         assert_eq!(closest("abc", ["xyz", "process_madvise"]), None);
     }
 

@@ -20,11 +20,7 @@ pub fn subscribe(events: &Events, verbose: bool) {
         let mut live = Live::new();
         events.subscribe(move |event| live.show(event));
     } else {
-        let mut plain = Plain {
-            began: Instant::now(),
-            said: HashMap::new(),
-            verbose,
-        };
+        let mut plain = Plain { began: Instant::now(), said: HashMap::new(), verbose };
         events.subscribe(move |event| plain.show(event));
     }
 }
@@ -35,39 +31,24 @@ fn words(event: &RunEvent) -> (String, bool) {
         RunEvent::Source { kernel, step } => (format!("source {kernel}: {step}"), step == "ready"),
         RunEvent::Waiting { what } => (format!("waiting for {what}"), false),
         RunEvent::BuildStarted { task } => (format!("build {task}: configuring"), false),
-        RunEvent::BuildProgress {
-            task,
-            done,
-            total: Some(total),
-        } => (
-            format!("build {task}: {done} of about {total} steps"),
-            false,
-        ),
-        RunEvent::BuildProgress {
-            task,
-            done,
-            total: None,
-        } => (format!("build {task}: {done} steps"), false),
-        RunEvent::BuildFinished {
-            task, stored: true, ..
-        } => (format!("build {task}: in the store"), true),
-        RunEvent::BuildFinished {
-            task,
-            steps,
-            seconds,
-            ..
-        } => (
-            format!("build {task}: done, {steps} steps in {seconds:.0} s"),
-            true,
-        ),
+        RunEvent::BuildProgress { task, done, total: Some(total) } => {
+            (format!("build {task}: {done} of about {total} steps"), false)
+        }
+        RunEvent::BuildProgress { task, done, total: None } => {
+            (format!("build {task}: {done} steps"), false)
+        }
+        RunEvent::BuildFinished { task, stored: true, .. } => {
+            (format!("build {task}: in the store"), true)
+        }
+        RunEvent::BuildFinished { task, steps, seconds, .. } => {
+            (format!("build {task}: done, {steps} steps in {seconds:.0} s"), true)
+        }
         RunEvent::BuildFailed { task } => (format!("build {task}: failed"), true),
         RunEvent::BootStarted { task } => (format!("boot {task}: starting"), false),
         RunEvent::BootPhase { task, phase } => (format!("boot {task}: {phase}"), false),
-        RunEvent::BootFinished {
-            task,
-            halt,
-            seconds,
-        } => (format!("boot {task}: {halt}, {seconds:.1} s"), true),
+        RunEvent::BootFinished { task, halt, seconds } => {
+            (format!("boot {task}: {halt}, {seconds:.1} s"), true)
+        }
         RunEvent::Note { text } => (text.clone(), true),
     }
 }
@@ -124,10 +105,6 @@ impl Plain {
             _ => {}
         }
         let (text, _) = words(event);
-        eprintln!(
-            "{:6.1}s {}",
-            self.began.elapsed().as_secs_f64(),
-            escape(&text)
-        );
+        eprintln!("{:6.1}s {}", self.began.elapsed().as_secs_f64(), escape(&text));
     }
 }

@@ -17,10 +17,7 @@ const MAX_VALUE: usize = 24;
 /// The report of a run.
 #[must_use]
 pub fn render(result: &RunResult, color: bool) -> String {
-    let mut page = Page {
-        out: String::new(),
-        color,
-    };
+    let mut page = Page { out: String::new(), color };
     for fault in &result.faults {
         page.fault("", fault);
     }
@@ -32,11 +29,7 @@ pub fn render(result: &RunResult, color: bool) -> String {
     }
     page.environment(result);
     let code = result.exit_code;
-    let style = if code == ExitCode::Acceptable {
-        GREEN
-    } else {
-        RED
-    };
+    let style = if code == ExitCode::Acceptable { GREEN } else { RED };
     let verdict = page.paint(style, &format!("exit {}: {}", code as u8, code.meaning()));
     page.line(&verdict);
     page.out
@@ -59,18 +52,12 @@ impl Page {
     }
 
     fn paint(&self, style: &str, text: &str) -> String {
-        if self.color {
-            format!("\u{1b}[{style}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.color { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
     fn cell(&mut self, cell: &CellResult) {
-        let source = cell
-            .source
-            .as_deref()
-            .map_or(String::new(), |source| format!(" ({})", escape(source)));
+        let source =
+            cell.source.as_deref().map_or(String::new(), |source| format!(" ({})", escape(source)));
         let title = format!(
             "{} on {}{source}, config {}, guest {}",
             cell.series, cell.kernel, cell.config, cell.guest
@@ -81,10 +68,7 @@ impl Page {
             let how = if built.build.stored {
                 "from the store".to_owned()
             } else {
-                format!(
-                    "built in {} s, {} steps",
-                    built.build.seconds, built.build.steps
-                )
+                format!("built in {} s, {} steps", built.build.seconds, built.build.steps)
             };
             self.line(&format!(
                 "  {:<8} {}  linux {}  {how}",
@@ -95,9 +79,7 @@ impl Page {
         }
         if cell.identical {
             let words = self.paint(YELLOW, "identical");
-            self.line(&format!(
-                "  {words}: the series changes nothing in this configuration"
-            ));
+            self.line(&format!("  {words}: the series changes nothing in this configuration"));
         }
         for fault in &cell.faults {
             self.fault("  ", fault);
@@ -156,18 +138,9 @@ impl Page {
             };
             behaviour.rows.iter().map(row).collect()
         };
-        let first = rows
-            .iter()
-            .map(|row| row.0.len() + 2)
-            .chain([name.len()])
-            .max()
-            .unwrap_or(0);
-        let width = rows
-            .iter()
-            .flat_map(|row| row.1.iter().map(String::len))
-            .chain([8])
-            .max()
-            .unwrap_or(8);
+        let first = rows.iter().map(|row| row.0.len() + 2).chain([name.len()]).max().unwrap_or(0);
+        let width =
+            rows.iter().flat_map(|row| row.1.iter().map(String::len)).chain([8]).max().unwrap_or(8);
         let heads: String = variants.iter().fold(String::new(), |mut out, variant| {
             let _ = write!(out, "  {:<width$}", variant.to_string());
             out
@@ -223,11 +196,7 @@ impl Page {
             .iter()
             .map(|(variant, state)| format!("{variant} {state}"))
             .collect();
-        let hint = match behaviour
-            .snapshot
-            .values()
-            .any(|state| *state != SnapshotState::Matches)
-        {
+        let hint = match behaviour.snapshot.values().any(|state| *state != SnapshotState::Matches) {
             true => " (`kvet review` shows it, `kvet accept` takes it)",
             false => "",
         };

@@ -118,8 +118,6 @@ impl Events {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Sink>> {
-        self.sinks
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.sinks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

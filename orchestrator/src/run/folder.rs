@@ -31,24 +31,15 @@ impl RunFolder {
     /// An `infra` fault when the folder cannot be made.
     pub fn create(runs_dir: &Path, plan: &str) -> Result<Self, Fault> {
         let failed = |error: &std::io::Error| {
-            Fault::io(
-                format!("make a run folder in {}", runs_dir.display()),
-                error,
-            )
-            .help("check the path that --runs-dir gives")
+            Fault::io(format!("make a run folder in {}", runs_dir.display()), error)
+                .help("check the path that --runs-dir gives")
         };
         let runs_dir = std::path::absolute(runs_dir).map_err(|error| failed(&error))?;
         std::fs::create_dir_all(&runs_dir).map_err(|error| failed(&error))?;
-        let now = jiff::Timestamp::now()
-            .strftime("%Y-%m-%dT%H-%M-%SZ")
-            .to_string();
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ").to_string();
         let mut attempt = 0;
         let (path, id) = loop {
-            let suffix = if attempt == 0 {
-                String::new()
-            } else {
-                format!("-{attempt}")
-            };
+            let suffix = if attempt == 0 { String::new() } else { format!("-{attempt}") };
             let id = format!("{now}-{plan}{suffix}");
             let path = runs_dir.join(&id);
             match std::fs::create_dir(&path) {
@@ -82,11 +73,7 @@ impl RunFolder {
     /// A folder for the traces of one boot. The parts are validated names.
     #[must_use]
     pub fn boot(&self, cell: &str, variant: VariantName, test: &str) -> PathBuf {
-        self.path
-            .join("boots")
-            .join(cell)
-            .join(variant.to_string())
-            .join(test)
+        self.path.join("boots").join(cell).join(variant.to_string()).join(test)
     }
 
     /// The file for the output of one build.
@@ -116,10 +103,7 @@ impl RunFolder {
             .map_err(|error| Fault::io(format!("write {}", path.display()), &error))?;
         let began = Instant::now();
         events.subscribe(move |event| {
-            let line = Line {
-                elapsed_ms: began.elapsed().as_millis(),
-                event,
-            };
+            let line = Line { elapsed_ms: began.elapsed().as_millis(), event };
             if let Ok(mut text) = serde_json::to_vec(&line) {
                 text.push(b'\n');
                 // Events are for people; a full disk shows in the results.
@@ -167,15 +151,9 @@ impl RunFolder {
 /// # Errors
 /// A `plan` fault when there is none.
 pub fn read_result(run: &Path) -> Result<RunResult, Fault> {
-    let file = if run.is_dir() {
-        run.join("result.json")
-    } else {
-        run.to_owned()
-    };
+    let file = if run.is_dir() { run.join("result.json") } else { run.to_owned() };
     let wrong = |what: String| {
-        Fault::plan(what)
-            .at(file.display())
-            .help("name a run's folder, such as kvet-runs/latest")
+        Fault::plan(what).at(file.display()).help("name a run's folder, such as kvet-runs/latest")
     };
     let text = std::fs::read(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     serde_json::from_slice(&text).map_err(|error| wrong(format!("not a result of kvet: {error}")))

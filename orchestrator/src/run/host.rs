@@ -21,7 +21,8 @@ use crate::kernel::source::{self, Source};
 use crate::plan::manifest::VariantName;
 use crate::plan::{Cell, Config, Plan};
 use crate::store::Store;
-use crate::vm::accel::{Choice, Chosen, choose};
+use crate::vm::accel::{Choice, Chosen, choose, host_key};
+use crate::vm::deadline::{Measured, limits};
 use crate::vm::halt::BootReport;
 use crate::vm::machine::{BootRequest, boot};
 use crate::vm::spec::{Accelerator, VmSpec};
@@ -34,10 +35,7 @@ impl Build for Builder {
             let trees = series::apply(&source, &cell.series, &self.store).await?;
             Ok((source, trees))
         };
-        self.stop
-            .run_until_cancelled(work)
-            .await
-            .unwrap_or_else(|| Err(Fault::interrupted()))
+        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(Fault::interrupted()))
     }
 
     async fn build(
@@ -86,18 +84,8 @@ impl Booter {
         if let Some(chosen) = self.chosen.get() {
             return Ok(chosen.accelerator);
         }
-        let chosen = choose(
-            self.choice,
-            spec,
-            &self.probe_folder,
-            &self.store,
-            &self.stop,
-        )
-        .await?;
-        self.events.note(format!(
-            "accelerator {}: {}",
-            chosen.accelerator, chosen.reason
-        ));
+        let chosen = choose(self.choice, spec, &self.probe_folder, &self.store, &self.stop).await?;
+        self.events.note(format!("accelerator {}: {}", chosen.accelerator, chosen.reason));
         Ok(self.chosen.get_or_init(|| chosen).accelerator)
     }
 
@@ -132,25 +120,26 @@ impl Boot for Booter {
             )
         };
         let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
+        let mut measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
         let request = BootRequest {
             task: task.to_owned(),
             spec: spec(accelerator),
             job,
-            deadlines: plan.deadlines,
+            limits: limits(&plan.deadlines, accelerator, measured.boot_seconds()),
+            vmlinux: image.vmlinux(),
             folder,
         };
-        boot(&request, &self.events, &self.stop).await
+        let report = boot(&request, &self.events, &self.stop).await?;
+        if let Some(seconds) = report.boot_seconds {
+            measured.learn(seconds);
+        }
+        Ok(report)
     }
 
     fn environment(&self) -> (Option<Chosen>, Option<String>) {
-        let stem = |path: &PathBuf| {
-            path.file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned())
-        };
-        (
-            self.chosen.get().cloned(),
-            self.initramfs.get().and_then(stem),
-        )
+        let stem =
+            |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        (self.chosen.get().cloned(), self.initramfs.get().and_then(stem))
     }
 }
 
@@ -166,9 +155,9 @@ pub fn find_qemu() -> Result<PathBuf, Fault> {
 pub async fn environment(qemu: Option<&Path>) -> Environment {
     let uname = rustix::system::uname();
     let version = match qemu {
-        Some(qemu) => capture(command(qemu).arg("--version"), b"")
-            .await
-            .map(|output| output.text()),
+        Some(qemu) => {
+            capture(command(qemu).arg("--version"), b"").await.map(|output| output.text())
+        }
         None => Ok(String::new()),
     };
     Environment {
@@ -179,12 +168,7 @@ pub async fn environment(qemu: Option<&Path>) -> Environment {
             uname.release().to_string_lossy(),
             uname.machine().to_string_lossy()
         ),
-        qemu: version
-            .unwrap_or_default()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        qemu: version.unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
         accelerator: None,
         initramfs: None,
     }

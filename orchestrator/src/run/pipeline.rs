@@ -156,10 +156,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     async fn run(&mut self) -> Result<(), Fault> {
         let variants = self.variants();
         let images = self.images(&variants).await?;
-        let hashes: Vec<&str> = images
-            .values()
-            .map(|image| image.image_sha256.as_str())
-            .collect();
+        let hashes: Vec<&str> = images.values().map(|image| image.image_sha256.as_str()).collect();
         if let [base, patched] = hashes[..]
             && base == patched
         {
@@ -174,12 +171,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             return Ok(());
         }
         for test in &self.cell.tests {
-            if self
-                .selection
-                .test
-                .as_ref()
-                .is_some_and(|wanted| *wanted != test.name)
-            {
+            if self.selection.test.as_ref().is_some_and(|wanted| *wanted != test.name) {
                 continue;
             }
             let tested = self.test(test, &images).await;
@@ -207,10 +199,8 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         for &variant in variants {
             let task = self.task(variant, "");
             let log = self.folder.build_log(&self.build_id(), variant)?;
-            let image = self
-                .build
-                .build(&task, &source, &trees, variant, &self.cell.config, log)
-                .await?;
+            let image =
+                self.build.build(&task, &source, &trees, variant, &self.cell.config, log).await?;
             self.result.variants.insert(
                 variant,
                 VariantResult {
@@ -231,21 +221,15 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     async fn test(&mut self, test: &Test, images: &BTreeMap<VariantName, Image>) -> TestResult {
-        let mut result = TestResult {
-            name: test.id(),
-            faults: Vec::new(),
-            skips: Vec::new(),
-            behaviour: None,
-        };
+        let mut result =
+            TestResult { name: test.id(), faults: Vec::new(), skips: Vec::new(), behaviour: None };
         let mut observations = BTreeMap::new();
         let mut skipped = Vec::new();
         for (&variant, image) in images {
             match self.boot_once(test, variant, image).await {
                 Ok(report) => {
                     let skips = report.report.skips.iter();
-                    result
-                        .skips
-                        .extend(skips.map(|why| format!("{variant}: {why}")));
+                    result.skips.extend(skips.map(|why| format!("{variant}: {why}")));
                     if report.report.outcome == Some(Outcome::Skipped) {
                         skipped.push(variant);
                     } else {
@@ -288,13 +272,10 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             measure: None,
             offset_ns: 0,
         };
-        let report = self
-            .boot
-            .boot(&task, self.cell, image, job, self.plan, folder.clone())
-            .await?;
+        let report =
+            self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone()).await?;
         self.folder.record_samples(&task, &report.report.samples)?;
-        self.splats
-            .extend(report.splats.iter().map(|splat| (variant, splat.clone())));
+        self.splats.extend(report.splats.iter().map(|splat| (variant, splat.clone())));
         match report.fault(&task) {
             Some(fault) => Err(fault.at(folder.display())),
             None => Ok(report),
@@ -308,63 +289,37 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         skipped: &[VariantName],
     ) -> Result<BehaviourResult, Fault> {
         let folder = self.plan.root.join("snapshots").join(&self.plan.name);
-        let plan = self
-            .plan
-            .file
-            .strip_prefix(&self.plan.root)
-            .unwrap_or(&self.plan.file);
+        let plan = self.plan.file.strip_prefix(&self.plan.root).unwrap_or(&self.plan.file);
         let mut states = BTreeMap::new();
         for (variant, observed) in &observations {
             let name = format!("{}.{}.{variant}", self.cell.id(), test.id());
             let state = snapshot::check(&folder, &name, &plan.display().to_string(), observed)?;
             states.insert(*variant, state);
         }
-        observations.extend(
-            skipped
-                .iter()
-                .map(|&variant| (variant, Observations::new())),
-        );
+        observations.extend(skipped.iter().map(|&variant| (variant, Observations::new())));
         let variant = |name| observations.get(&name);
         let (rows, verdict) = match (variant(VariantName::Base), variant(VariantName::Patched)) {
             (Some(base), Some(patched)) => {
                 let rows = behaviour::compare(&test.name, base, patched, &self.cell.series.expect);
-                let worst = rows
-                    .iter()
-                    .map(|row| row.verdict)
-                    .max()
-                    .unwrap_or(Verdict::Same);
+                let worst = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Same);
                 (rows, Some(worst))
             }
             _ => (Vec::new(), None),
         };
-        Ok(BehaviourResult {
-            verdict,
-            observations,
-            snapshot: states,
-            rows,
-        })
+        Ok(BehaviourResult { verdict, observations, snapshot: states, rows })
     }
 
     fn task(&self, variant: VariantName, test: &str) -> String {
         let cell = self.cell;
-        let images = format!(
-            "{} {}/{}/{}",
-            variant, cell.series.name, cell.kernel.name, cell.config.name
-        );
-        if test.is_empty() {
-            images
-        } else {
-            format!("{images}/{} {test}", cell.guest.name)
-        }
+        let images =
+            format!("{} {}/{}/{}", variant, cell.series.name, cell.kernel.name, cell.config.name);
+        if test.is_empty() { images } else { format!("{images}/{} {test}", cell.guest.name) }
     }
 
     /// Cells that differ only in their guest share their builds.
     fn build_id(&self) -> String {
         let cell = self.cell;
-        format!(
-            "{}.{}.{}",
-            cell.series.name, cell.kernel.name, cell.config.name
-        )
+        format!("{}.{}.{}", cell.series.name, cell.kernel.name, cell.config.name)
     }
 
     fn interrupted(&self) -> bool {

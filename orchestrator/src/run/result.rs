@@ -153,13 +153,10 @@ impl CellResult {
     pub fn exit_code(&self) -> ExitCode {
         let faults = self.faults.iter().map(Fault::exit_code);
         let tests = self.tests.iter().map(TestResult::exit_code);
-        let splats = self
-            .splats
-            .iter()
-            .map(|row| match (row.verdict, &row.allowed) {
-                (SplatVerdict::New, None) => ExitCode::Behaviour,
-                _ => ExitCode::Acceptable,
-            });
+        let splats = self.splats.iter().map(|row| match (row.verdict, &row.allowed) {
+            (SplatVerdict::New, None) => ExitCode::Behaviour,
+            _ => ExitCode::Acceptable,
+        });
         let identical = match (self.identical, self.allow_identical) {
             (true, false) => ExitCode::Inconclusive,
             _ => ExitCode::Acceptable,
@@ -180,18 +177,10 @@ impl TestResult {
                 ExitCode::Inconclusive
             }
             Some(behaviour) => {
-                let verdict = behaviour
-                    .verdict
-                    .map_or(ExitCode::Acceptable, Verdict::exit_code);
-                let differs = behaviour
-                    .snapshot
-                    .values()
-                    .any(|&state| state == SnapshotState::Differs);
-                let snapshot = if differs {
-                    ExitCode::Behaviour
-                } else {
-                    ExitCode::Acceptable
-                };
+                let verdict = behaviour.verdict.map_or(ExitCode::Acceptable, Verdict::exit_code);
+                let differs =
+                    behaviour.snapshot.values().any(|&state| state == SnapshotState::Differs);
+                let snapshot = if differs { ExitCode::Behaviour } else { ExitCode::Acceptable };
                 ExitCode::worst([verdict, snapshot])
             }
         };

@@ -52,23 +52,13 @@ impl Store {
     pub fn open(root: &Path) -> Result<Self, Fault> {
         let root = std::path::absolute(root)
             .map_err(|error| Fault::io("find the cache folder", &error))?;
-        for part in [
-            "applied",
-            "images",
-            "initramfs",
-            "locks",
-            "probes",
-            "scratch",
-            "sources",
-            "trees",
-        ] {
+        for part in
+            ["applied", "images", "initramfs", "locks", "probes", "scratch", "sources", "trees"]
+        {
             let folder = root.join(part);
             std::fs::create_dir_all(&folder).map_err(|error| {
-                Fault::io(
-                    format!("make the cache folder {}", folder.display()),
-                    &error,
-                )
-                .help("check the path that --cache-dir gives")
+                Fault::io(format!("make the cache folder {}", folder.display()), &error)
+                    .help("check the path that --cache-dir gives")
             })?;
         }
         let store = Self { root };
@@ -120,15 +110,10 @@ impl Store {
             // locked must not look abandoned to them.
             let guard = File::create(self.root.join("locks/scratch"))?;
             guard.lock_shared()?;
-            let folder = tempfile::Builder::new()
-                .prefix("kvet-")
-                .tempdir_in(&parent)?;
+            let folder = tempfile::Builder::new().prefix("kvet-").tempdir_in(&parent)?;
             let lock = File::open(folder.path())?;
             lock.lock()?;
-            Ok(Scratch {
-                folder,
-                _lock: lock,
-            })
+            Ok(Scratch { folder, _lock: lock })
         };
         make().map_err(|error| Fault::io(format!("make a folder in {}", parent.display()), &error))
     }
@@ -141,10 +126,9 @@ impl Store {
     pub fn publish(&self, finished: &Path, part: &str, name: &str) -> Result<PathBuf, Fault> {
         let place = self.path(part, name);
         match std::fs::rename(finished, &place) {
-            Err(error) if !place.exists() => Err(Fault::io(
-                format!("move a finished entry to {}", place.display()),
-                &error,
-            )),
+            Err(error) if !place.exists() => {
+                Err(Fault::io(format!("move a finished entry to {}", place.display()), &error))
+            }
             _ => Ok(place),
         }
     }
@@ -157,11 +141,7 @@ impl Store {
         if guard.try_lock().is_err() {
             return;
         }
-        for entry in std::fs::read_dir(self.root.join("scratch"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in std::fs::read_dir(self.root.join("scratch")).into_iter().flatten().flatten() {
             let path = entry.path();
             if File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok()) {
                 let _ = std::fs::remove_dir_all(&path);
@@ -229,11 +209,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         events.subscribe(move |event| sender.send(event.clone()).unwrap());
         let waiting = store.lock("images", "k", &events);
-        assert!(
-            tokio::time::timeout(Duration::from_millis(250), waiting)
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(Duration::from_millis(250), waiting).await.is_err());
         assert!(matches!(receiver.try_recv(), Ok(RunEvent::Waiting { .. })));
         drop(held);
         store.lock("images", "k", &events).await.unwrap();

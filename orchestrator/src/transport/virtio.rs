@@ -148,10 +148,8 @@ impl Session {
         self.splitter.push(bytes, |line| lines.push(line));
         for line in lines {
             if line.cut || line.bytes.len() > MAX_LINE_BYTES {
-                return self.refuse(
-                    format!("a line of more than {MAX_LINE_BYTES} bytes"),
-                    &line.bytes,
-                );
+                return self
+                    .refuse(format!("a line of more than {MAX_LINE_BYTES} bytes"), &line.bytes);
             }
             if let Err(what) = self.line(&line.bytes) {
                 return self.refuse(what, &line.bytes);
@@ -190,41 +188,23 @@ impl Session {
 
     fn record(&mut self, record: Record) -> Result<(), String> {
         match record {
-            Record::Hello {
-                protocol,
-                release,
-                command_line,
-            } => self.hello(protocol, release, &command_line),
+            Record::Hello { protocol, release, command_line } => {
+                self.hello(protocol, release, &command_line)
+            }
             Record::Heartbeat { .. } => {
                 self.expect_at_least(Stage::Up, "a heartbeat before hello")?;
                 self.heartbeats += 1;
                 Ok(())
             }
             Record::Start { job, test } => self.start(&job, &test),
-            Record::End {
-                job,
-                records,
-                outcome,
-            } => self.end(&job, records, outcome),
+            Record::End { job, records, outcome } => self.end(&job, records, outcome),
             Record::Observation { name, value } => {
                 self.count("an observation")?;
                 self.observation(name, value)
             }
-            Record::Sample {
-                metric,
-                unit,
-                better,
-                parameters,
-                value,
-            } => {
+            Record::Sample { metric, unit, better, parameters, value } => {
                 self.count("a sample")?;
-                let sample = Sample {
-                    metric,
-                    unit,
-                    better,
-                    parameters,
-                    value,
-                };
+                let sample = Sample { metric, unit, better, parameters, value };
                 check_sample(&sample)?;
                 self.report.samples.push(sample);
                 Ok(())
@@ -247,9 +227,7 @@ impl Session {
             return Err("a second hello".to_owned());
         }
         if protocol != PROTOCOL_VERSION {
-            return Err(format!(
-                "protocol {protocol}, but this kvet speaks {PROTOCOL_VERSION}"
-            ));
+            return Err(format!("protocol {protocol}, but this kvet speaks {PROTOCOL_VERSION}"));
         }
         if release.len() > 128 || command_line.len() > 4096 {
             return Err("a hello that is too long".to_owned());
@@ -279,19 +257,14 @@ impl Session {
             return Err("end of another job".to_owned());
         }
         if records != self.records {
-            return Err(format!(
-                "end counts {records} records, but {} arrived",
-                self.records
-            ));
+            return Err(format!("end counts {records} records, but {} arrived", self.records));
         }
         if self.stage == Stage::Up && matches!(outcome, Outcome::Completed) {
             return Err("completed without a start".to_owned());
         }
         self.stage = Stage::Ended;
         self.report.outcome = Some(match outcome {
-            Outcome::Failed { reason } => Outcome::Failed {
-                reason: escape(&reason),
-            },
+            Outcome::Failed { reason } => Outcome::Failed { reason: escape(&reason) },
             other => other,
         });
         Ok(())
@@ -302,12 +275,7 @@ impl Session {
             return Err("an observation's name that is none".to_owned());
         }
         check_value(&value)?;
-        if self
-            .report
-            .observations
-            .insert(name.clone(), value)
-            .is_some()
-        {
+        if self.report.observations.insert(name.clone(), value).is_some() {
             return Err(format!("{name} observed twice"));
         }
         Ok(())
@@ -325,11 +293,7 @@ impl Session {
     }
 
     fn expect_at_least(&self, stage: Stage, what: &str) -> Result<(), String> {
-        if self.stage < stage {
-            Err(what.to_owned())
-        } else {
-            Ok(())
-        }
+        if self.stage < stage { Err(what.to_owned()) } else { Ok(()) }
     }
 }
 
@@ -350,10 +314,7 @@ fn check_sample(sample: &Sample) -> Result<(), String> {
         return Err("a metric's name that is none".to_owned());
     }
     if !sample.value.is_finite() || sample.value.abs() > MAX_SAMPLE {
-        return Err(format!(
-            "{} is not a number that can be measured",
-            sample.value
-        ));
+        return Err(format!("{} is not a number that can be measured", sample.value));
     }
     let unit = &sample.unit;
     if unit.is_empty()
@@ -428,41 +389,21 @@ mod tests {
 
     #[test]
     fn what_a_guest_must_not_do_is_refused_with_the_bytes_shown() {
-        let long = format!(
-            r#"{{"record":"log","text":"{}"}}"#,
-            "x".repeat(MAX_LINE_BYTES)
-        );
+        let long = format!(r#"{{"record":"log","text":"{}"}}"#, "x".repeat(MAX_LINE_BYTES));
         let cases: &[(&[&str], &str)] = &[
             (&[START], "start out of order"),
             (&[HELLO, HELLO], "a second hello"),
-            (
-                &[HELLO, START, &end(1)],
-                "end counts 1 records, but 0 arrived",
-            ),
+            (&[HELLO, START, &end(1)], "end counts 1 records, but 0 arrived"),
             (&[HELLO, &end(0)], "completed without a start"),
             (&[HELLO, START, &end(0), &end(0)], "end out of order"),
+            (&[HELLO, r#"{"record":"log","text":"x"}"#], "a log line outside of a job"),
+            (&[HELLO, r#"{"record":"start","job":"other","test":"t"}"#], "start of another job"),
             (
-                &[HELLO, r#"{"record":"log","text":"x"}"#],
-                "a log line outside of a job",
-            ),
-            (
-                &[HELLO, r#"{"record":"start","job":"other","test":"t"}"#],
-                "start of another job",
-            ),
-            (
-                &[
-                    HELLO,
-                    START,
-                    r#"{"record":"observation","name":"a/../b","value":1}"#,
-                ],
+                &[HELLO, START, r#"{"record":"observation","name":"a/../b","value":1}"#],
                 "an observation's name that is none",
             ),
             (
-                &[
-                    HELLO,
-                    START,
-                    r#"{"record":"observation","name":"a","value":"x\u0007"}"#,
-                ],
+                &[HELLO, START, r#"{"record":"observation","name":"a","value":"x\u0007"}"#],
                 "a control character in a text",
             ),
             (
@@ -500,21 +441,13 @@ mod tests {
             ),
             (&[HELLO, START, r#"{"record":"verdict"}"#], "not a record"),
             (&[HELLO, START, &long], "a line of more than"),
-            (
-                &[r#"{"record":"hello","protocol":9,"release":"x","command_line":""}"#],
-                "protocol 9",
-            ),
+            (&[r#"{"record":"hello","protocol":9,"release":"x","command_line":""}"#], "protocol 9"),
             (&["\0"], "a NUL byte"),
         ];
         for (lines, expected) in cases {
             let session = session(lines);
-            let violation = session
-                .violation()
-                .unwrap_or_else(|| panic!("accepted: {expected}"));
-            assert!(
-                violation.what.contains(expected),
-                "{violation:?}, not {expected}"
-            );
+            let violation = session.violation().unwrap_or_else(|| panic!("accepted: {expected}"));
+            assert!(violation.what.contains(expected), "{violation:?}, not {expected}");
             assert_eq!(session.report().outcome, None);
         }
         let mut bad = Session::new(job());

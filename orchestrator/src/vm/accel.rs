@@ -2,18 +2,18 @@
 //! Which accelerator works here. A `/dev/kvm` that opens can still hang every
 //! guest, so KVM is believed only after a probe boot of a real kernel to `hello`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kvet_records::{Job, PROTOCOL_VERSION, Parameters};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use super::deadline::Limits;
 use super::halt::HaltReason;
 use super::machine::{BootRequest, boot};
 use super::spec::{Accelerator, VmSpec};
 use crate::fault::Fault;
-use crate::plan::Deadlines;
 use crate::run::event::Events;
 use crate::store::{Store, key, write_atomically};
 
@@ -55,18 +55,14 @@ pub async fn choose(
     stop: &CancellationToken,
 ) -> Result<Chosen, Fault> {
     if choice == Choice::Tcg {
-        return Ok(Chosen {
-            accelerator: Accelerator::Tcg,
-            reason: "asked for".to_owned(),
-        });
+        return Ok(Chosen { accelerator: Accelerator::Tcg, reason: "asked for".to_owned() });
     }
     let verdict = match device() {
         Err(reason) => Err(reason),
         Ok(()) => {
-            let file = store.path("probes", &format!("{}.json", probe_key(&spec.qemu)));
-            let kept = std::fs::read(&file)
-                .ok()
-                .and_then(|text| serde_json::from_slice(&text).ok());
+            let file = store.path("probes", &format!("{}.json", host_key(&spec.qemu)));
+            let kept =
+                std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
             match kept {
                 Some(verdict) => verdict,
                 None => {
@@ -78,45 +74,35 @@ pub async fn choose(
         }
     };
     match (verdict, choice) {
-        (Ok(()), _) => Ok(Chosen {
-            accelerator: Accelerator::Kvm,
-            reason: "a probe boot came up".to_owned(),
-        }),
+        (Ok(()), _) => {
+            Ok(Chosen { accelerator: Accelerator::Kvm, reason: "a probe boot came up".to_owned() })
+        }
         (Err(reason), Choice::Kvm) => {
             Err(Fault::infra(format!("KVM does not work here: {reason}"))
                 .help("leave out `--accel kvm` to use TCG"))
         }
-        (Err(reason), _) => Ok(Chosen {
-            accelerator: Accelerator::Tcg,
-            reason: format!("no KVM: {reason}"),
-        }),
+        (Err(reason), _) => {
+            Ok(Chosen { accelerator: Accelerator::Tcg, reason: format!("no KVM: {reason}") })
+        }
     }
 }
 
 /// Whether the device can be opened at all.
 fn device() -> Result<(), String> {
-    match std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-    {
+    match std::fs::File::options().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("/dev/kvm: {error}")),
     }
 }
 
-fn probe_key(qemu: &Path) -> String {
+/// Key of this boot of the host and this QEMU.
+#[must_use]
+pub fn host_key(qemu: &Path) -> String {
     let boot_id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let program = std::fs::canonicalize(qemu).unwrap_or_else(|_| qemu.to_owned());
-    let changed = std::fs::metadata(&program)
-        .and_then(|data| data.modified())
-        .ok();
+    let changed = std::fs::metadata(&program).and_then(|data| data.modified()).ok();
     let changed = format!("{changed:?}");
-    key([
-        &boot_id,
-        program.as_os_str().as_encoded_bytes(),
-        changed.as_bytes(),
-    ])
+    key([&boot_id, program.as_os_str().as_encoded_bytes(), changed.as_bytes()])
 }
 
 async fn probe(
@@ -126,11 +112,7 @@ async fn probe(
 ) -> Result<Result<(), String>, Fault> {
     let request = BootRequest {
         task: "KVM probe".to_owned(),
-        spec: VmSpec {
-            accelerator: Accelerator::Kvm,
-            cpu: "host".to_owned(),
-            ..spec.clone()
-        },
+        spec: VmSpec { accelerator: Accelerator::Kvm, cpu: "host".to_owned(), ..spec.clone() },
         // A guest refuses a job that it does not know, which is all that is asked of it here.
         job: Job {
             protocol: PROTOCOL_VERSION,
@@ -140,10 +122,8 @@ async fn probe(
             measure: None,
             offset_ns: 0,
         },
-        deadlines: Deadlines {
-            boot: PROBE_DEADLINE,
-            test: PROBE_DEADLINE,
-        },
+        limits: Limits { boot: PROBE_DEADLINE, test: PROBE_DEADLINE },
+        vmlinux: PathBuf::new(),
         folder: folder.to_owned(),
     };
     let report = boot(&request, &Events::default(), stop).await?;

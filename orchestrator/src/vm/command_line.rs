@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::spec::{Accelerator, VmSpec};
-use crate::plan::manifest::MachineType;
+use crate::plan::manifest::{MachineType, Network};
 use kvet_records::{JOB_PORT, RECORDS_PORT};
 
 /// How the world is connected to a VM.
@@ -52,18 +52,9 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     );
     option("display", "none".to_owned());
     match channels {
-        Channels::Inherited {
-            qmp,
-            console,
-            records,
-            job,
-        } => {
-            for (id, fd) in [
-                ("qmp", qmp),
-                ("console", console),
-                ("records", records),
-                ("job", job),
-            ] {
+        Channels::Inherited { qmp, console, records, job } => {
+            for (id, fd) in [("qmp", qmp), ("console", console), ("records", records), ("job", job)]
+            {
                 option("chardev", format!("socket,id={id},fd={fd}"));
             }
             option("mon", "chardev=qmp,mode=control".to_owned());
@@ -76,14 +67,15 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     }
     option("serial", "chardev:console".to_owned());
     option("device", "virtio-serial-device".to_owned());
-    option(
-        "device",
-        format!("virtserialport,chardev=records,name={RECORDS_PORT}"),
-    );
-    option(
-        "device",
-        format!("virtserialport,chardev=job,name={JOB_PORT}"),
-    );
+    option("device", format!("virtserialport,chardev=records,name={RECORDS_PORT}"));
+    option("device", format!("virtserialport,chardev=job,name={JOB_PORT}"));
+    if spec.network == Network::User {
+        // Port 0: the host's kernel chooses one that is free.
+        out.push("-netdev".to_owned());
+        out.push("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22".to_owned());
+        out.push("-device".to_owned());
+        out.push("virtio-net-device,netdev=net".to_owned());
+    }
     out.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     out
 }
@@ -145,6 +137,7 @@ mod tests {
             cpu: "max".into(),
             vcpus: 2,
             memory: ByteSize::gib(1),
+            network: Network::None,
             kernel: "/store/image".into(),
             initramfs: "/store/it's here/initramfs".into(),
             command_line: "console=ttyS0 panic=-1".into(),
@@ -154,13 +147,16 @@ mod tests {
 
     #[test]
     fn the_arguments_of_a_boot() {
-        let channels = Channels::Inherited {
-            qmp: 3,
-            console: 4,
-            records: 5,
-            job: 6,
-        };
+        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
         insta::assert_snapshot!(arguments(&spec(), &channels).join("\n"));
+    }
+
+    #[test]
+    fn a_network_is_restricted_and_its_port_is_the_hosts_choice() {
+        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+        let words = |network| arguments(&VmSpec { network, ..spec() }, &channels).join(" ");
+        assert!(words(Network::User).contains("restrict=on,hostfwd=tcp:127.0.0.1:0-:22"));
+        assert!(!words(Network::None).contains("net"));
     }
 
     #[test]

@@ -96,8 +96,7 @@ impl<W: Write> Console<W> {
             self.log.write_all(bytes)?;
             self.written += bytes.len() as u64;
             if self.written >= MAX_LOG_BYTES {
-                self.log
-                    .write_all(b"\n[kvet: the console was cut here]\n")?;
+                self.log.write_all(b"\n[kvet: the console was cut here]\n")?;
             }
         }
         Ok(())
@@ -119,8 +118,7 @@ impl<W: Write> Console<W> {
     pub fn finish(mut self) -> (Vec<String>, Findings) {
         let _ = self.log.flush();
         if let Some(line) = self.splitter.finish() {
-            self.tail
-                .push_back(escape(&String::from_utf8_lossy(&line.bytes)));
+            self.tail.push_back(escape(&String::from_utf8_lossy(&line.bytes)));
         }
         (self.tail.into(), self.scanner.finish())
     }
@@ -132,7 +130,10 @@ fn phase_of(line: &str) -> BootPhase {
     // arch/x86/boot/compressed/misc.c speaks before the kernel does.
     if line.contains("Run /init as init process") || line.contains("Freeing unused kernel image") {
         BootPhase::Init
-    } else if line.contains("console [") && line.contains("] enabled") && !line.contains("bootconsole") {
+    } else if line.contains("console [")
+        && line.contains("] enabled")
+        && !line.contains("bootconsole")
+    {
         // kernel/printk/printk.c, register_console(); 6.10 added "legacy".
         BootPhase::Kernel
     } else if line.contains("Linux version ") {
@@ -153,9 +154,7 @@ mod tests {
         let mut console = Console::new(Vec::new());
         console.push(b"Decompressing Linux...\n").unwrap();
         assert_eq!(console.phase(), BootPhase::Decompression);
-        console
-            .push(b"[    0.000000] Linux version 6.12.1\r\n")
-            .unwrap();
+        console.push(b"[    0.000000] Linux version 6.12.1\r\n").unwrap();
         for number in 0..50 {
             console.push(format!("line {number}\n").as_bytes()).unwrap();
         }

@@ -67,6 +67,8 @@ pub enum HaltReason {
         /// What it wrote to standard error, escaped.
         stderr: String,
     },
+    /// QEMU is there, but it no longer answers.
+    QemuStuck,
     /// The user stopped kvet.
     Interrupted,
 }
@@ -97,6 +99,7 @@ impl HaltReason {
             Self::Violation { .. } => "violation",
             Self::QemuDied { .. } => "qemu_died",
             Self::QemuRefused { .. } => "qemu_refused",
+            Self::QemuStuck => "qemu_stuck",
             Self::Interrupted => "interrupted",
         }
     }
@@ -111,22 +114,19 @@ impl std::fmt::Display for HaltReason {
                 write!(f, "boot hung in phase {phase} (deadline {seconds} s)")
             }
             Self::TestHang { seconds } => {
-                write!(
-                    f,
-                    "the test was not done after {seconds} s; the guest still answered"
-                )
+                write!(f, "the test was not done after {seconds} s; the guest still answered")
             }
             Self::GuestHang { seconds } => {
-                write!(
-                    f,
-                    "the guest hung: no result after {seconds} s and no sign of life"
-                )
+                write!(f, "the guest hung: no result after {seconds} s and no sign of life")
             }
             Self::Reset => f.write_str("the machine reset without a word (triple fault or reboot)"),
-            Self::UnexpectedEnd => f.write_str("the machine was switched off before its job was done"),
+            Self::UnexpectedEnd => {
+                f.write_str("the machine was switched off before its job was done")
+            }
             Self::Violation { what, .. } => write!(f, "the guest broke the protocol: {what}"),
             Self::QemuDied { how, .. } => write!(f, "QEMU died: {how}"),
             Self::QemuRefused { how, .. } => write!(f, "QEMU did not start: {how}"),
+            Self::QemuStuck => f.write_str("QEMU no longer answers, though it is there"),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -143,6 +143,9 @@ pub struct BootReport {
     pub splats: Vec<Splat>,
     /// The console's last lines, escaped.
     pub tail: Vec<String>,
+    /// Where each vCPU of a hung guest stood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hang: Vec<String>,
     /// Wall-clock seconds from QEMU's start to `hello`, if it came.
     pub boot_seconds: Option<f64>,
     /// Wall-clock seconds from QEMU's start to its end.
@@ -154,7 +157,7 @@ impl BootReport {
     #[must_use]
     pub fn fault(&self, task: &str) -> Option<Fault> {
         let what = format!("{task}: {}", self.halt);
-        let console = self.tail.join("\n");
+        let console = [self.hang.as_slice(), &self.tail].concat().join("\n");
         Some(match &self.halt {
             HaltReason::Completed => return self.outcome_fault(task),
             HaltReason::Kernel { .. } => Fault::kernel(what)
@@ -175,6 +178,8 @@ impl BootReport {
             HaltReason::QemuRefused { stderr, .. } => Fault::infra(what)
                 .evidence(stderr)
                 .help("`kvet doctor` says what this host can do"),
+            HaltReason::QemuStuck => Fault::infra(what)
+                .help("something stopped QEMU (SIGSTOP, a debugger) or the host is overloaded"),
             HaltReason::Interrupted => Fault::interrupted(),
         })
     }

@@ -24,13 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::command_line::{Channels, arguments, script};
 use super::console::Console;
+use super::deadline::Limits;
+use super::evidence::{self, Symbols};
 use super::halt::{BootReport, HaltReason};
 use super::qmp::{Qmp, QmpEvent};
 use super::spec::VmSpec;
 use super::splat::SplatKind;
 use crate::fault::{Fault, escape};
 use crate::host::process::{Group, command, ending, last_lines};
-use crate::plan::Deadlines;
 use crate::run::event::{Events, RunEvent};
 use crate::store::write_atomically;
 use crate::transport::virtio::{Session, Stage};
@@ -42,17 +43,16 @@ const GATHER: Duration = Duration::from_secs(2);
 const LEAVE: Duration = Duration::from_secs(10);
 /// A guest that is alive sends a heartbeat every second; three missed are none.
 const HEARTBEAT_SILENCE: Duration = Duration::from_secs(10);
+/// How long a hung guest's registers may take to read.
+const EXAMINE: Duration = Duration::from_secs(3);
+/// How long a hung guest may take to print its stacks, if it still can.
+const STACKS: Duration = Duration::from_millis(1500);
 /// How long QEMU may take to exit once its streams have ended.
 const EXIT: Duration = Duration::from_secs(2);
 /// Most of QEMU's standard error that is kept.
 const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// Descriptor numbers that QEMU gets its sockets as.
-const CHANNELS: Channels = Channels::Inherited {
-    qmp: 3,
-    console: 4,
-    records: 5,
-    job: 6,
-};
+const CHANNELS: Channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
 
 /// What to boot, for what, and where to leave the traces.
 #[derive(Debug, Clone)]
@@ -64,7 +64,9 @@ pub struct BootRequest {
     /// What its guest is to do.
     pub job: Job,
     /// How long each phase may take.
-    pub deadlines: Deadlines,
+    pub limits: Limits,
+    /// The kernel with symbols, for a hang's evidence.
+    pub vmlinux: PathBuf,
     /// Folder for the console, the QMP transcript and the scripts.
     pub folder: PathBuf,
 }
@@ -79,9 +81,7 @@ pub async fn boot(
     events: &Events,
     stop: &CancellationToken,
 ) -> Result<BootReport, Fault> {
-    events.send(&RunEvent::BootStarted {
-        task: request.task.clone(),
-    });
+    events.send(&RunEvent::BootStarted { task: request.task.clone() });
     let machine = Machine::start(request)?;
     let report = machine.watch(request, events, stop).await?;
     events.send(&RunEvent::BootFinished {
@@ -114,10 +114,7 @@ impl Machine {
             script(&request.spec, &job_line).as_bytes(),
         )?;
         let arguments = arguments(&request.spec, &CHANNELS);
-        write_atomically(
-            &request.folder.join("qemu-arguments"),
-            arguments.join("\n").as_bytes(),
-        )?;
+        write_atomically(&request.folder.join("qemu-arguments"), arguments.join("\n").as_bytes())?;
 
         let mut ours = Vec::new();
         let mut mappings = Vec::new();
@@ -125,29 +122,17 @@ impl Machine {
             let (our_end, their_end) = StdUnixStream::pair().map_err(failed)?;
             our_end.set_nonblocking(true).map_err(failed)?;
             ours.push(UnixStream::from_std(our_end).map_err(failed)?);
-            mappings.push(FdMapping {
-                parent_fd: OwnedFd::from(their_end),
-                child_fd,
-            });
+            mappings.push(FdMapping { parent_fd: OwnedFd::from(their_end), child_fd });
         }
         let mut qemu = command(&request.spec.qemu);
-        qemu.args(&arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+        qemu.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
         qemu.as_std_mut()
             .fd_mappings(mappings)
             .map_err(|error| Fault::infra(format!("hand QEMU its sockets: {error}")))?;
         let began = Instant::now();
         let group = Group::spawn(&mut qemu).map_err(failed)?;
         let mut next = || ours.remove(0);
-        Ok(Self {
-            qemu: group,
-            qmp: next(),
-            console: next(),
-            records: next(),
-            job: next(),
-            began,
-        })
+        Ok(Self { qemu: group, qmp: next(), console: next(), records: next(), job: next(), began })
     }
 
     async fn watch(
@@ -156,14 +141,7 @@ impl Machine {
         events: &Events,
         stop: &CancellationToken,
     ) -> Result<BootReport, Fault> {
-        let Self {
-            mut qemu,
-            qmp,
-            mut console,
-            mut records,
-            mut job,
-            began,
-        } = self;
+        let Self { mut qemu, qmp, mut console, mut records, mut job, began } = self;
         let create = |name: &str| {
             let path = request.folder.join(name);
             File::create(&path)
@@ -214,6 +192,19 @@ impl Machine {
                     if status.is_some() || watch.timeout(&screen) {
                         break;
                     }
+                    match control.examine(request).await {
+                        Some(evidence) => {
+                            let path = request.folder.join("hang.txt");
+                            write_atomically(&path, evidence.full.as_bytes())?;
+                            watch.hang = evidence.short;
+                        }
+                        None => {
+                            watch.decided = Some(HaltReason::QemuStuck);
+                            break;
+                        }
+                    }
+                    control.ask_for_stacks(&mut console).await;
+                    watch.deadline = Instant::now() + STACKS;
                 }
                 () = stop.cancelled(), if !matches!(watch.decided, Some(HaltReason::Interrupted)) => {
                     watch.decided = Some(HaltReason::Interrupted);
@@ -231,17 +222,13 @@ impl Machine {
         let stderr = escape_lines(&last_lines(&stderr.await.unwrap_or_default(), 12));
         watch.session.finish();
         let (tail, findings) = screen.finish();
-        let halt = watch.verdict(
-            &findings,
-            alone.then_some(status).flatten(),
-            greeted,
-            stderr,
-        );
+        let halt = watch.verdict(&findings, alone.then_some(status).flatten(), greeted, stderr);
         Ok(BootReport {
             halt,
             report: watch.session.report().clone(),
             splats: findings.splats,
             tail,
+            hang: watch.hang,
             boot_seconds: watch.hello_at.map(|at| (at - began).as_secs_f64()),
             seconds: began.elapsed().as_secs_f64(),
         })
@@ -260,6 +247,8 @@ struct Watch<'a> {
     heartbeats: u64,
     stage: Stage,
     reset_seen: bool,
+    /// Where each vCPU of a hung guest stood.
+    hang: Vec<String>,
 }
 
 impl<'a> Watch<'a> {
@@ -268,12 +257,13 @@ impl<'a> Watch<'a> {
             request,
             session: Session::new(request.job.clone()),
             decided: None,
-            deadline: began + request.deadlines.boot,
+            deadline: began + request.limits.boot,
             hello_at: None,
             heartbeat_at: began,
             heartbeats: 0,
             stage: Stage::Silent,
             reset_seen: false,
+            hang: Vec::new(),
         }
     }
 
@@ -301,12 +291,12 @@ impl<'a> Watch<'a> {
                 Stage::Up => {
                     self.hello_at = Some(now);
                     self.heartbeat_at = now;
-                    self.deadline = now + self.request.deadlines.test;
+                    self.deadline = now + self.request.limits.test;
                 }
                 Stage::Running => {
                     // `hello` and `start` may arrive together.
                     self.hello_at.get_or_insert(now);
-                    self.deadline = now + self.request.deadlines.test;
+                    self.deadline = now + self.request.limits.test;
                 }
                 Stage::Ended => {
                     self.hello_at.get_or_insert(now);
@@ -341,23 +331,24 @@ impl<'a> Watch<'a> {
         self.deadline = self.deadline.min(Instant::now() + GATHER);
     }
 
-    /// The deadline passed: whether to stop waiting.
+    /// The deadline passed: whether to stop waiting at once. A guest that hangs
+    /// is examined first.
     fn timeout<W: Write>(&mut self, screen: &Console<W>) -> bool {
         if self.decided.is_some() || self.stage == Stage::Ended {
             return true;
         }
-        let seconds = self.request.deadlines.test.as_secs();
+        let seconds = self.request.limits.test.as_secs();
         self.decided = Some(match self.stage {
             Stage::Silent => HaltReason::BootHang {
                 phase: screen.phase(),
-                seconds: self.request.deadlines.boot.as_secs(),
+                seconds: self.request.limits.boot.as_secs(),
             },
             _ if self.heartbeat_at.elapsed() > HEARTBEAT_SILENCE => {
                 HaltReason::GuestHang { seconds }
             }
             _ => HaltReason::TestHang { seconds },
         });
-        true
+        false
     }
 
     /// The halt reason once everything is in. `exit` is QEMU's status when it
@@ -376,7 +367,9 @@ impl<'a> Watch<'a> {
             Some(HaltReason::Interrupted) => return HaltReason::Interrupted,
             Some(HaltReason::Kernel { .. }) | None => fatal,
             Some(
-                HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } | HaltReason::TestHang { .. },
+                HaltReason::BootHang { .. }
+                | HaltReason::GuestHang { .. }
+                | HaltReason::TestHang { .. },
             ) => fatal.or_else(stuck),
             Some(_) => None,
         };
@@ -398,18 +391,15 @@ impl<'a> Watch<'a> {
             return HaltReason::Completed;
         }
         match exit {
-            Some(status) if !greeted && !status.success() => HaltReason::QemuRefused {
-                how: ending(status),
-                stderr,
-            },
-            Some(status) if !status.success() => HaltReason::QemuDied {
-                how: ending(status),
-                stderr,
-            },
-            Some(status) if !self.reset_seen => HaltReason::QemuDied {
-                how: ending(status),
-                stderr,
-            },
+            Some(status) if !greeted && !status.success() => {
+                HaltReason::QemuRefused { how: ending(status), stderr }
+            }
+            Some(status) if !status.success() => {
+                HaltReason::QemuDied { how: ending(status), stderr }
+            }
+            Some(status) if !self.reset_seen => {
+                HaltReason::QemuDied { how: ending(status), stderr }
+            }
             _ => HaltReason::Reset,
         }
     }
@@ -457,6 +447,29 @@ impl Control {
                     None => *self = Self::Gone { greeted: true },
                 },
                 Self::Gone { .. } => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Where a hung guest stands; none when QEMU does not answer in time.
+    async fn examine(&mut self, request: &BootRequest) -> Option<evidence::Evidence> {
+        let Self::Connected(qmp, _) = self else { return None };
+        let symbols = Symbols::load(&request.vmlinux);
+        let collecting = evidence::collect(qmp, request.spec.vcpus, &symbols);
+        tokio::time::timeout(EXAMINE, collecting).await.ok()?.ok()
+    }
+
+    /// Asks the kernel for every CPU's stack and every blocked task's, by sysrq
+    /// on the serial line; one that is stuck with interrupts off says nothing.
+    async fn ask_for_stacks(&mut self, console: &mut UnixStream) {
+        let Self::Connected(qmp, _) = self else { return };
+        for key in [b"l", b"w"] {
+            let send_break = qapi::qmp::chardev_send_break { id: "console".to_owned() };
+            let asked = tokio::time::timeout(Duration::from_millis(200), qmp.execute(&send_break));
+            if matches!(asked.await, Ok(Ok(_))) {
+                let write =
+                    tokio::time::timeout(Duration::from_millis(200), console.write_all(key));
+                let _ = write.await;
             }
         }
     }

@@ -4,6 +4,8 @@
 pub mod accel;
 pub mod command_line;
 pub mod console;
+pub mod deadline;
+pub mod evidence;
 pub mod halt;
 pub mod machine;
 pub mod qmp;

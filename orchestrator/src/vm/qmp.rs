@@ -7,15 +7,16 @@
 //! nothing. Every message is written to the transcript.
 
 use std::collections::HashMap;
-use std::io;
-use std::io::Write;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use qapi::Command;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::host::lines::LineSplitter;
@@ -77,7 +78,7 @@ type Transcript = Arc<Mutex<dyn Write + Send>>;
 
 /// The commanding side of a QMP connection.
 pub struct Qmp {
-    writer: OwnedWriteHalf,
+    socket: Arc<UnixStream>,
     waiting: Waiting,
     transcript: Transcript,
     next_id: u64,
@@ -85,9 +86,7 @@ pub struct Qmp {
 
 impl std::fmt::Debug for Qmp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Qmp")
-            .field("next_id", &self.next_id)
-            .finish_non_exhaustive()
+        f.debug_struct("Qmp").field("next_id", &self.next_id).finish_non_exhaustive()
     }
 }
 
@@ -101,7 +100,7 @@ impl Qmp {
         socket: UnixStream,
         transcript: impl Write + Send + 'static,
     ) -> Result<(Self, mpsc::UnboundedReceiver<QmpEvent>), QmpError> {
-        let (reader, writer) = socket.into_split();
+        let socket = Arc::new(socket);
         let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let transcript: Transcript = Arc::new(Mutex::new(transcript));
         let (event_sender, events) = mpsc::unbounded_channel();
@@ -112,20 +111,14 @@ impl Qmp {
             events: event_sender,
             greeting: Some(greeting_sender),
         };
-        tokio::spawn(reading.run(reader));
+        tokio::spawn(reading.run(socket.clone()));
         greeting.await.map_err(|_| QmpError::Closed)?;
-        let mut qmp = Self {
-            writer,
-            waiting,
-            transcript,
-            next_id: 1,
-        };
+        let mut qmp = Self { socket, waiting, transcript, next_id: 1 };
         // Out-of-band commands are answered while the main loop is stuck.
         let enable = Some(vec![qapi::qmp::QMPCapability::oob]);
         let with_oob = qmp.execute(&qapi::qmp::qmp_capabilities { enable }).await;
         if with_oob.is_err() {
-            qmp.execute(&qapi::qmp::qmp_capabilities { enable: None })
-                .await?;
+            qmp.execute(&qapi::qmp::qmp_capabilities { enable: None }).await?;
         }
         Ok((qmp, events))
     }
@@ -135,35 +128,44 @@ impl Qmp {
     /// # Errors
     /// When QEMU is gone, refuses, or answers what the types do not allow.
     pub async fn execute<C: Command>(&mut self, command: &C) -> Result<C::Ok, QmpError> {
-        let reply = self.send("execute", command).await?;
+        self.execute_with(command, None).await
+    }
+
+    /// Gives QEMU a file descriptor under a name, for commands that take `fd:NAME`.
+    ///
+    /// # Errors
+    /// As [`Qmp::execute`].
+    pub async fn send_fd(&mut self, name: &str, fd: BorrowedFd<'_>) -> Result<(), QmpError> {
+        let getfd = qapi::qmp::getfd { fdname: name.to_owned() };
+        self.execute_with(&getfd, Some(fd)).await.map(drop)
+    }
+
+    async fn execute_with<C: Command>(
+        &mut self,
+        command: &C,
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<C::Ok, QmpError> {
+        let reply = self.send(command, fd).await?;
         let value = reply.await.map_err(|_| QmpError::Closed)?;
         let value = value.map_err(|(class, description)| QmpError::Refused {
             command: C::NAME,
             class,
             description,
         })?;
-        serde_json::from_value(value).map_err(|error| QmpError::Reply {
-            command: C::NAME,
-            error,
-        })
+        serde_json::from_value(value).map_err(|error| QmpError::Reply { command: C::NAME, error })
     }
 
     async fn send<C: Command>(
         &mut self,
-        verb: &str,
         command: &C,
+        fd: Option<BorrowedFd<'_>>,
     ) -> Result<oneshot::Receiver<Reply>, QmpError> {
         let id = self.next_id;
         self.next_id += 1;
-        let arguments = serde_json::to_value(command).map_err(|error| QmpError::Reply {
-            command: C::NAME,
-            error,
-        })?;
-        let mut message = serde_json::json!({verb: C::NAME, "id": id});
-        if arguments
-            .as_object()
-            .is_some_and(|fields| !fields.is_empty())
-        {
+        let arguments = serde_json::to_value(command)
+            .map_err(|error| QmpError::Reply { command: C::NAME, error })?;
+        let mut message = serde_json::json!({"execute": C::NAME, "id": id});
+        if arguments.as_object().is_some_and(|fields| !fields.is_empty()) {
             message["arguments"] = arguments;
         }
         let (sender, receiver) = oneshot::channel();
@@ -173,11 +175,27 @@ impl Qmp {
         };
         record(&self.transcript, ">", message.to_string().as_bytes());
         let line = format!("{message}\n");
-        self.writer
-            .write_all(line.as_bytes())
-            .await
-            .map_err(|_: io::Error| QmpError::Closed)?;
+        self.write(line.as_bytes(), fd).await.map_err(|_| QmpError::Closed)?;
         Ok(receiver)
+    }
+
+    /// Writes all bytes; the descriptor goes with the first of them.
+    async fn write(&self, mut bytes: &[u8], mut fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.socket.async_io(Interest::WRITABLE, || {
+                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut control = SendAncillaryBuffer::new(&mut space);
+                let fds = fd.as_slice();
+                if !fds.is_empty() {
+                    control.push(SendAncillaryMessage::ScmRights(fds));
+                }
+                let pieces = [IoSlice::new(bytes)];
+                Ok(sendmsg(&self.socket, &pieces, &mut control, SendFlags::NOSIGNAL)?)
+            });
+            bytes = &bytes[written.await?..];
+            fd = None;
+        }
+        Ok(())
     }
 }
 
@@ -189,11 +207,13 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(mut self, mut socket: OwnedReadHalf) {
+    async fn run(mut self, socket: Arc<UnixStream>) {
         let mut splitter = LineSplitter::new(MAX_MESSAGE_BYTES);
         let mut buffer = vec![0; 16 * 1024];
         // After `quit` the stream ends with ConnectionReset: that is its end too.
-        while let Ok(count @ 1..) = socket.read(&mut buffer).await {
+        while let Ok(count @ 1..) =
+            socket.async_io(Interest::READABLE, || socket.try_read(&mut buffer)).await
+        {
             splitter.push(&buffer[..count], |line| self.message(&line.bytes));
         }
         // Whoever still waits, and whoever asks later, learns that QEMU is gone.
@@ -220,9 +240,7 @@ impl Reader {
         let Some(id) = message.get("id").and_then(Value::as_u64) else {
             return;
         };
-        let Some(waiter) = lock(&self.waiting)
-            .as_mut()
-            .and_then(|waiting| waiting.remove(&id))
+        let Some(waiter) = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&id))
         else {
             return;
         };
@@ -244,17 +262,11 @@ fn record(transcript: &Transcript, direction: &str, line: &[u8]) {
     // A transcript that cannot be written, on a full disk for one, is no reason
     // to lose the boot.
     let mut file = lock(transcript);
-    let _ = writeln!(
-        file,
-        "{direction} {}",
-        String::from_utf8_lossy(line).trim_end()
-    );
+    let _ = writeln!(file, "{direction} {}", String::from_utf8_lossy(line).trim_end());
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -262,7 +274,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::time::Duration;
-    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     const GREETING: &str = r#"{"QMP":{"version":{"qemu":{"micro":0,"minor":0,"major":99},"package":""},"capabilities":["oob"],"new":1}}"#;
 
@@ -273,10 +285,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         tokio::spawn(async move {
             let (reader, mut writer) = theirs.into_split();
-            writer
-                .write_all(format!("{GREETING}\r\n").as_bytes())
-                .await
-                .unwrap();
+            writer.write_all(format!("{GREETING}\r\n").as_bytes()).await.unwrap();
             let mut lines = BufReader::new(reader).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let command: Value = serde_json::from_str(&line).unwrap();
@@ -308,10 +317,7 @@ mod tests {
         let answer = qmp.execute(&qapi::qmp::query_status {}).await.unwrap();
         assert!(answer.running);
         let event = events.recv().await.unwrap();
-        assert_eq!(
-            (event.name.as_str(), event.known().is_none()),
-            ("FROM_THE_FUTURE", true)
-        );
+        assert_eq!((event.name.as_str(), event.known().is_none()), ("FROM_THE_FUTURE", true));
     }
 
     #[tokio::test]
@@ -332,18 +338,8 @@ mod tests {
         let name = qapi::qmp::query_name {};
         let first = tokio::time::timeout(Duration::from_millis(50), qmp.execute(&name)).await;
         assert!(first.is_err());
-        assert!(
-            qmp.execute(&qapi::qmp::query_status {})
-                .await
-                .unwrap()
-                .running
-        );
-        assert!(
-            qmp.execute(&qapi::qmp::query_status {})
-                .await
-                .unwrap()
-                .running
-        );
+        assert!(qmp.execute(&qapi::qmp::query_status {}).await.unwrap().running);
+        assert!(qmp.execute(&qapi::qmp::query_status {}).await.unwrap().running);
     }
 
     #[tokio::test]
@@ -356,22 +352,52 @@ mod tests {
         })
         .await;
         let refused = qmp.execute(&qapi::qmp::stop {}).await.unwrap_err();
-        assert!(
-            matches!(
-                refused,
-                QmpError::Refused {
-                    command: "stop",
-                    ..
-                }
-            ),
-            "{refused}"
-        );
+        assert!(matches!(refused, QmpError::Refused { command: "stop", .. }), "{refused}");
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert!(matches!(
-            Qmp::connect(ours, Vec::new()).await,
-            Err(QmpError::Closed)
-        ));
+        assert!(matches!(Qmp::connect(ours, Vec::new()).await, Err(QmpError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_descriptor_travels_with_its_command() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let received = tokio::spawn(async move {
+            theirs.writable().await.unwrap();
+            theirs.try_write(format!("{GREETING}\r\n").as_bytes()).unwrap();
+            let (mut bytes, mut fds) = (Vec::new(), Vec::new());
+            loop {
+                let mut buffer = [0; 4096];
+                let count = theirs.async_io(Interest::READABLE, || {
+                    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                    let mut control = rustix::net::RecvAncillaryBuffer::new(&mut space);
+                    let mut pieces = [std::io::IoSliceMut::new(&mut buffer)];
+                    let flags = rustix::net::RecvFlags::empty();
+                    let message = rustix::net::recvmsg(&theirs, &mut pieces, &mut control, flags)?;
+                    for ancillary in control.drain() {
+                        if let rustix::net::RecvAncillaryMessage::ScmRights(rights) = ancillary {
+                            fds.extend(rights);
+                        }
+                    }
+                    Ok(message.bytes)
+                });
+                let count = count.await.unwrap();
+                bytes.extend_from_slice(&buffer[..count]);
+                for id in [1, 2] {
+                    if bytes.ends_with(format!("\"id\":{id}}}\n").as_bytes()) {
+                        let reply = format!("{{\"return\":{{}},\"id\":{id}}}\r\n");
+                        theirs.try_write(reply.as_bytes()).unwrap();
+                        if id == 2 {
+                            return fds;
+                        }
+                    }
+                }
+            }
+        });
+        let (mut qmp, _events) = Qmp::connect(ours, Vec::new()).await.unwrap();
+        qmp.send_fd("state", std::os::fd::AsFd::as_fd(&file)).await.unwrap();
+        let fds = received.await.unwrap();
+        assert_eq!(fds.len(), 1);
     }
 
     proptest! {

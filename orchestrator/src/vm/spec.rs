@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arch::x86_64;
 use crate::plan::Guest;
-use crate::plan::manifest::MachineType;
+use crate::plan::manifest::{MachineType, Network};
 
 /// What executes the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub struct VmSpec {
     pub vcpus: u32,
     /// Guest memory.
     pub memory: ByteSize,
+    /// Its network.
+    pub network: Network,
     /// The bootable image.
     pub kernel: PathBuf,
     /// The initramfs.
@@ -71,15 +73,8 @@ fn command_line(guest: &Guest) -> String {
         format!("earlyprintk=serial,{},115200", x86_64::CONSOLE),
     ];
     words.extend(
-        [
-            "ignore_loglevel",
-            "oops=panic",
-            "panic=-1",
-            "reboot=t",
-            "nokaslr",
-            "norandmaps",
-        ]
-        .map(str::to_owned),
+        ["ignore_loglevel", "oops=panic", "panic=-1", "reboot=t", "nokaslr", "norandmaps"]
+            .map(str::to_owned),
     );
     words.extend(guest.append.iter().cloned());
     words.join(" ")
@@ -107,6 +102,7 @@ impl VmSpec {
             },
             vcpus: guest.vcpus,
             memory: guest.memory,
+            network: guest.network,
             kernel,
             initramfs,
             command_line: command_line(guest),

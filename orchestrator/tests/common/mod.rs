@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A project in a temporary folder, and kvet run in it as a user would.
-#![allow(
-    dead_code,
-    clippy::allow_attributes,
-    reason = "each test binary uses a part"
-)]
+#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
 /// Kernel sources, trees and images that all tests share: the kernel is built
@@ -57,9 +50,7 @@ pub fn series_yaml(entry: &str, expect: &str) -> String {
 
 impl Project {
     pub fn new() -> Self {
-        let project = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let project = Self { folder: tempfile::tempdir().unwrap() };
         for part in ["kernels", "configs", "patches"] {
             copy(&root().join(part), &project.path().join(part));
         }
@@ -85,13 +76,8 @@ impl Project {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kvet"));
         command.current_dir(self.path()).args(arguments);
-        command
-            .env("KVET_CACHE_DIR", cache())
-            .env_remove("KVET_RUNS_DIR");
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.env("KVET_CACHE_DIR", cache()).env_remove("KVET_RUNS_DIR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 

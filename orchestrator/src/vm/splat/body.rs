@@ -400,9 +400,6 @@ mod tests {
         assert_eq!(facts.taint.as_deref(), Some("GBWOE"));
         let mut facts = Facts::default();
         facts.learn("WARNING: mm/x.c:1 at f+0x1/0x2, CPU#3: init/1");
-        assert_eq!(
-            (facts.cpu, facts.pid, facts.comm.as_deref()),
-            (Some(3), Some(1), Some("init"))
-        );
+        assert_eq!((facts.cpu, facts.pid, facts.comm.as_deref()), (Some(3), Some(1), Some("init")));
     }
 }

@@ -42,9 +42,7 @@ pub enum Pointer<'a> {
 pub fn base_name(symbol: &str) -> &str {
     let s = symbol.trim_start_matches('.');
     let s = s.split('.').next().unwrap_or(s);
-    s.strip_prefix("__pi_")
-        .or_else(|| s.strip_prefix("__efistub_"))
-        .unwrap_or(s)
+    s.strip_prefix("__pi_").or_else(|| s.strip_prefix("__efistub_")).unwrap_or(s)
 }
 
 /// KSYM_NAME_LEN since v6.1. A longer name is none, and would cost memory.
@@ -125,11 +123,7 @@ pub fn parse(text: &str) -> Option<Frame<'_>> {
             return None;
         }
         reliable &= !rest.contains("(unreliable)");
-        return Some(Frame {
-            name,
-            reliable,
-            inline: rest.ends_with("[inline]"),
-        });
+        return Some(Frame { name, reliable, inline: rest.ends_with("[inline]") });
     }
     let end = symbol_end(s);
     let (name, rest) = (&s[..end], &s[end..]);
@@ -140,25 +134,13 @@ pub fn parse(text: &str) -> Option<Frame<'_>> {
     let base = base_name(name);
     if let Some(rest) = rest.strip_prefix(' ') {
         if source(rest) {
-            return Some(Frame {
-                name: base,
-                reliable,
-                inline: rest.ends_with("[inline]"),
-            });
+            return Some(Frame { name: base, reliable, inline: rest.ends_with("[inline]") });
         }
         if rest.starts_with("from ") && rest.contains("+0x") {
-            return Some(Frame {
-                name: base,
-                reliable,
-                inline: false,
-            });
+            return Some(Frame { name: base, reliable, inline: false });
         }
     }
-    (rest.starts_with(") from ")).then_some(Frame {
-        name: base,
-        reliable,
-        inline: false,
-    })
+    (rest.starts_with(") from ")).then_some(Frame { name: base, reliable, inline: false })
 }
 
 /// Reads a line that names the instruction pointer, on any architecture.
@@ -186,37 +168,22 @@ pub fn pointer(text: &str) -> Option<Pointer<'_>> {
     ]
     .iter()
     .find_map(|p| s.strip_prefix(p))?;
-    if ["0033:", "0023:", "002b:", "0073:"]
-        .iter()
-        .any(|p| rest.starts_with(p))
-    {
+    if ["0033:", "0023:", "002b:", "0073:"].iter().any(|p| rest.starts_with(p)) {
         return Some(Pointer::User);
     }
     if s.starts_with("EIP: ") && rest.contains("EFLAGS") {
         return None;
     }
-    let rest = if s.starts_with("Krnl") {
-        rest.split_once('(')?.1
-    } else {
-        rest
-    };
+    let rest = if s.starts_with("Krnl") { rest.split_once('(')?.1 } else { rest };
     let rest = skip_addresses(rest);
     if let Some((name, rest)) = symbol(rest) {
         let inline = rest.ends_with("[inline]");
-        return Some(Pointer::At(Frame {
-            name,
-            reliable: true,
-            inline,
-        }));
+        return Some(Pointer::At(Frame { name, reliable: true, inline }));
     }
     let end = symbol_end(rest);
     if end > 0 && rest.get(end + 1..).is_some_and(source) {
         let inline = rest.ends_with("[inline]");
-        return Some(Pointer::At(Frame {
-            name: base_name(&rest[..end]),
-            reliable: true,
-            inline,
-        }));
+        return Some(Pointer::At(Frame { name: base_name(&rest[..end]), reliable: true, inline }));
     }
     Some(Pointer::Nowhere)
 }
@@ -237,9 +204,7 @@ pub fn anywhere(text: &str) -> Option<&str> {
     let plus = text.find("+0x")?;
     let start = text[..plus]
         .rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')))
-        .map_or(0, |i| {
-            i + text[i..].chars().next().map_or(1, char::len_utf8)
-        });
+        .map_or(0, |i| i + text[i..].chars().next().map_or(1, char::len_utf8));
     symbol(&text[start..]).map(|(name, _)| name)
 }
 
@@ -254,31 +219,13 @@ mod tests {
             (" frob_widget.isra.0+0x1f/0x30 [widget]", "frob_widget"),
             (" frob_widget.part.3.cold+0x1f/0x30", "frob_widget"),
             (" [<ffffffff81234567>] frob_widget+0x1f/0x30", "frob_widget"),
-            (
-                " [<ffffffff81234567>] ? frob_widget+0x1f/0x30",
-                "frob_widget",
-            ),
-            (
-                " ? frob_widget+0x1f/0x30 drivers/widget.c:12",
-                "frob_widget",
-            ),
+            (" [<ffffffff81234567>] ? frob_widget+0x1f/0x30", "frob_widget"),
+            (" ? frob_widget+0x1f/0x30 drivers/widget.c:12", "frob_widget"),
             (" frob_widget drivers/widget.c:12 [inline]", "frob_widget"),
-            (
-                "[c00000000f] [c000000001234567] .frob_widget+0x1f/0x30 (unreliable)",
-                "frob_widget",
-            ),
-            (
-                "([<0000000000123456>] frob_widget+0x1f/0x30)",
-                "frob_widget",
-            ),
-            (
-                " [<0000000000123456>] frob_widget+0x1f/0x30 ",
-                "frob_widget",
-            ),
-            (
-                "[<c0108c9c>] (frob_widget) from [<c0105338>] (caller+0x10/0x14)",
-                "frob_widget",
-            ),
+            ("[c00000000f] [c000000001234567] .frob_widget+0x1f/0x30 (unreliable)", "frob_widget"),
+            ("([<0000000000123456>] frob_widget+0x1f/0x30)", "frob_widget"),
+            (" [<0000000000123456>] frob_widget+0x1f/0x30 ", "frob_widget"),
+            ("[<c0108c9c>] (frob_widget) from [<c0105338>] (caller+0x10/0x14)", "frob_widget"),
             (
                 "[<c0108c9c>] (frob_widget+0x1/0x2) from [<c0105338>] (caller+0x10/0x14)",
                 "frob_widget",
@@ -294,11 +241,7 @@ mod tests {
     #[test]
     fn guessed_and_inlined_frames_are_marked() {
         assert!(!parse(" ? f+0x1/0x2").unwrap().reliable);
-        assert!(
-            !parse("[c0000000] [c0000000] f+0x1/0x2 (unreliable)")
-                .unwrap()
-                .reliable
-        );
+        assert!(!parse("[c0000000] [c0000000] f+0x1/0x2 (unreliable)").unwrap().reliable);
         assert!(parse(" f a.h:1 [inline]").unwrap().inline);
     }
 
@@ -337,30 +280,19 @@ mod tests {
             "Krnl PSW : 0704c00180000000 0000000000123456 (f+0x1/0x2)",
             "TPC: <f+0x1/0x2>",
         ] {
-            let Some(Pointer::At(frame)) = pointer(text) else {
-                panic!("{text}")
-            };
+            let Some(Pointer::At(frame)) = pointer(text) else { panic!("{text}") };
             assert_eq!(frame.name, "f", "{text}");
         }
         assert_eq!(pointer("RIP: 0033:0x45ac8a"), Some(Pointer::User));
         assert_eq!(pointer("RIP: 0010:0x0"), Some(Pointer::Nowhere));
-        assert_eq!(
-            pointer("RIP: 0010:          (null)"),
-            Some(Pointer::Nowhere)
-        );
+        assert_eq!(pointer("RIP: 0010:          (null)"), Some(Pointer::Nowhere));
     }
 
     #[test]
     fn lockdep_positions_are_read() {
         let text = "ffff8880 (&w->lock){+.+.}-{3:3}, at: f+0x1/0x2";
         assert_eq!(at(text).map(|f| f.name), Some("f"));
-        assert_eq!(
-            at(" (w){+.+.}, at: [<ffffffff81234567>] f+0x1/0x2").map(|f| f.name),
-            Some("f")
-        );
-        assert_eq!(
-            anywhere("BUG: KASAN: x in f.constprop.0+0x1/0x2 [m]"),
-            Some("f")
-        );
+        assert_eq!(at(" (w){+.+.}, at: [<ffffffff81234567>] f+0x1/0x2").map(|f| f.name), Some("f"));
+        assert_eq!(anywhere("BUG: KASAN: x in f.constprop.0+0x1/0x2 [m]"), Some("f"));
     }
 }

@@ -39,12 +39,8 @@ fn first<'a>(names: impl Iterator<Item = &'a Named> + Clone, skip: Skip) -> Opti
 /// The function of the first instruction pointer. A decoder names inlined functions before it.
 fn pointed(names: &[Named], skip: Skip) -> Option<&str> {
     let mut pointers = names.iter().filter(|n| n.pointer);
-    let real = pointers
-        .clone()
-        .find(|n| !n.inline)
-        .or_else(|| pointers.next());
-    real.map(|n| n.name.as_str())
-        .filter(|n| !helpers::is_helper(n, skip))
+    let real = pointers.clone().find(|n| !n.inline).or_else(|| pointers.next());
+    real.map(|n| n.name.as_str()).filter(|n| !helpers::is_helper(n, skip))
 }
 
 /// Chooses by the rule of the report's kind. `origin` is the stack that tells where things began
@@ -55,11 +51,7 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
     let of_head = own.filter(|f| !helpers::is_helper(f, head.skip));
     // Frames before any stack was announced are another CPU's.
     let announced = names.iter().any(|n| n.stack > 0);
-    let stacks = || {
-        names
-            .iter()
-            .filter(move |n| n.stack > 0 || n.pointer || !announced)
-    };
+    let stacks = || names.iter().filter(move |n| n.stack > 0 || n.pointer || !announced);
     let found = match head.find {
         Find::Head => own.or_else(|| first(names.iter(), head.skip)),
         Find::Stack => of_head
@@ -75,11 +67,8 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
             .find(|f| !helpers::is_helper(f, Skip::Work))
             .or_else(|| first(names.iter(), head.skip))
             .or_else(|| at.first().map(String::as_str)),
-        Find::StackOrAt(_) => first(names.iter(), head.skip).or_else(|| {
-            at.iter()
-                .map(String::as_str)
-                .find(|f| !helpers::is_helper(f, head.skip))
-        }),
+        Find::StackOrAt(_) => first(names.iter(), head.skip)
+            .or_else(|| at.iter().map(String::as_str).find(|f| !helpers::is_helper(f, head.skip))),
         Find::Hung => hung(names),
         Find::Stall => stall(names, head.skip, true),
         Find::Deep => stall(names, head.skip, false).or_else(|| first(names.iter(), head.skip)),
@@ -90,54 +79,30 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
     };
     let any = || {
         let plain = names.iter().find(|n| !helpers::is_instrumentation(&n.name));
-        let common = names
-            .iter()
-            .find(|n| !helpers::is_helper(&n.name, Skip::Common));
-        common
-            .or(plain)
-            .or_else(|| names.first())
-            .map(|n| n.name.as_str())
+        let common = names.iter().find(|n| !helpers::is_helper(&n.name, Skip::Common));
+        common.or(plain).or_else(|| names.first()).map(|n| n.name.as_str())
     };
-    found
-        .or(own)
-        .or_else(any)
-        .map(|f| helpers::syscall_name(f).to_owned())
+    found.or(own).or_else(any).map(|f| helpers::syscall_name(f).to_owned())
 }
 
 /// Whether a stack that is complete (it has no instruction pointer and no guessed frames) does not
 /// hold the function that the head names, so that the head's is of another inlining.
 fn contradicted(function: &str, names: &[Named]) -> bool {
-    let complete = names
-        .iter()
-        .all(|n| n.reliable && !n.pointer && n.name != function);
-    complete
-        && names
-            .first()
-            .is_some_and(|n| !helpers::is_helper(&n.name, Skip::Common))
+    let complete = names.iter().all(|n| n.reliable && !n.pointer && n.name != function);
+    complete && names.first().is_some_and(|n| !helpers::is_helper(&n.name, Skip::Common))
 }
 
 /// Tasks hang at a victim's place. Locks and grace periods on which everything hangs name the
 /// fault; else the first function that is not itself waiting.
 fn hung(names: &[Named]) -> Option<&str> {
     let first = names.first()?.stack;
-    let stack: Vec<_> = names
-        .iter()
-        .filter(|n| n.stack == first && !n.pointer)
-        .collect();
-    let sure: Vec<_> = stack
-        .iter()
-        .copied()
-        .filter(|n| n.reliable && !n.inline)
-        .collect();
+    let stack: Vec<_> = names.iter().filter(|n| n.stack == first && !n.pointer).collect();
+    let sure: Vec<_> = stack.iter().copied().filter(|n| n.reliable && !n.inline).collect();
     for list in [&sure, &stack] {
         let found = list
             .iter()
             .find_map(|n| helpers::hung_on(&n.name))
-            .or_else(|| {
-                list.iter()
-                    .map(|n| n.name.as_str())
-                    .find(|n| !helpers::is_waiting(n))
-            });
+            .or_else(|| list.iter().map(|n| n.name.as_str()).find(|n| !helpers::is_waiting(n)));
         if found.is_some() {
             return found;
         }
@@ -155,17 +120,10 @@ fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
     let mut spare = None;
     for stack in stacks {
         let names: Vec<_> = names.iter().filter(|n| n.stack == stack).collect();
-        if names
-            .iter()
-            .any(|n| matches!(n.name.as_str(), "rcu_gp_kthread" | "rcu_gp_fqs_loop"))
-        {
+        if names.iter().any(|n| matches!(n.name.as_str(), "rcu_gp_kthread" | "rcu_gp_fqs_loop")) {
             continue;
         }
-        let sure: Vec<_> = names
-            .iter()
-            .copied()
-            .filter(|n| n.reliable && !n.inline)
-            .collect();
+        let sure: Vec<_> = names.iter().copied().filter(|n| n.reliable && !n.inline).collect();
         let list = if sure.is_empty() { names } else { sure };
         // Below the first entry of an interrupt runs the code that was interrupted; but only if the
         // stack shows the report itself. One taken from the interrupted registers has no such
@@ -176,10 +134,7 @@ fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
             .filter(|&i| list[..i].iter().any(|n| helpers::is_watchdog(&n.name)));
         let list = match entry.filter(|_| interrupted) {
             Some(entry) => {
-                let pointer = list[entry..]
-                    .iter()
-                    .position(|n| n.pointer)
-                    .map(|i| entry + i);
+                let pointer = list[entry..].iter().position(|n| n.pointer).map(|i| entry + i);
                 &list[pointer.unwrap_or(entry + 1)..]
             }
             None => &list[..],
@@ -197,11 +152,7 @@ fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
         if own[anchor].contains("smp_call_function") {
             return Some("smp_call_function");
         }
-        if let Some(found) = own[..anchor]
-            .iter()
-            .rev()
-            .find(|n| !helpers::is_dispatch(n))
-        {
+        if let Some(found) = own[..anchor].iter().rev().find(|n| !helpers::is_dispatch(n)) {
             return Some(found);
         }
         let raw = list.iter().position(|n| n.name == own[anchor]).unwrap_or(0);
@@ -249,12 +200,7 @@ mod tests {
 
     #[test]
     fn a_hang_on_a_grace_period_is_called_by_it() {
-        let stack = names(&[
-            "__schedule",
-            "schedule",
-            "synchronize_rcu_expedited",
-            "frob_stop",
-        ]);
+        let stack = names(&["__schedule", "schedule", "synchronize_rcu_expedited", "frob_stop"]);
         assert_eq!(hung(&stack), Some("synchronize_rcu"));
         let stack = names(&["__schedule", "schedule", "mutex_lock", "frob_stop"]);
         assert_eq!(hung(&stack), Some("frob_stop"));

@@ -110,31 +110,15 @@ pub fn is_helper(function: &str, skip: Skip) -> bool {
             "process_one_work" | "flush_workqueue" | "drain_workqueue" | "destroy_workqueue"
         ),
         Skip::Kmsan => {
-            starts(
-                name,
-                &[
-                    "netlink_ack",
-                    "netlink_rcv_skb",
-                    "crypto_",
-                    "cipher_",
-                    "drbg_",
-                    "rng_",
-                ],
-            ) || name.contains("alloc_skb")
+            starts(name, &["netlink_ack", "netlink_rcv_skb", "crypto_", "cipher_", "drbg_", "rng_"])
+                || name.contains("alloc_skb")
                 || name.ends_with("_encrypt")
         }
         Skip::Locking => matches!(name, "lock_sock" | "lock_sock_nested" | "release_sock"),
         Skip::Ubsan => has(name, &["ubsan", "overflow"]),
-        Skip::Free => starts(
-            name,
-            &[
-                "free_pages",
-                "free_frozen",
-                "free_unref",
-                "put_page",
-                "folio_put",
-            ],
-        ),
+        Skip::Free => {
+            starts(name, &["free_pages", "free_frozen", "free_unref", "put_page", "folio_put"])
+        }
         Skip::Refcount => {
             has(name, &["refcount"])
                 || starts(name, &["kobject_", "kref_", "sock_put", "put_device"])
@@ -168,12 +152,8 @@ pub fn is_helper(function: &str, skip: Skip) -> bool {
         Skip::Kobject => starts(name, &["kobject_"]),
         Skip::Proc => starts(name, &["proc_"]),
         Skip::Rcu => {
-            has(
-                name,
-                &[
-                    "rcu", "kmem", "slab", "kmalloc", "vmalloc", "kcalloc", "kzalloc",
-                ],
-            ) || starts(name, &["schedule", "might_"])
+            has(name, &["rcu", "kmem", "slab", "kmalloc", "vmalloc", "kcalloc", "kzalloc"])
+                || starts(name, &["schedule", "might_"])
         }
         Skip::Usb => starts(
             name,
@@ -233,10 +213,7 @@ pub fn is_helper(function: &str, skip: Skip) -> bool {
                 ],
             ) || name.starts_with("folio")
         }
-        Skip::Stack => has(
-            name,
-            &["stack_chk", "schedule", "retint_kernel", "bad_stack"],
-        ),
+        Skip::Stack => has(name, &["stack_chk", "schedule", "retint_kernel", "bad_stack"]),
     }
 }
 
@@ -245,9 +222,7 @@ const ANCHOR_EXACT: &[&str] = &["kthread", "page_fault", "setsockopt", "listen",
 /// A system call's function by one name: `__se_sys_mmap`, `SyS_mmap` and `mmap` are the same.
 #[must_use]
 pub fn syscall_name(function: &str) -> &str {
-    let fits = words(SYSCALL)
-        .filter(|p| function.starts_with(p))
-        .max_by_key(|p| p.len());
+    let fits = words(SYSCALL).filter(|p| function.starts_with(p)).max_by_key(|p| p.len());
     match fits.map(|p| &function[p.len()..]) {
         Some(rest) if !rest.is_empty() => rest,
         _ => function,
@@ -279,15 +254,10 @@ pub fn hung_on(function: &str) -> Option<&str> {
     if function.starts_with("rtnl_lock") {
         return Some(function);
     }
-    [
-        "synchronize_rcu",
-        "synchronize_srcu",
-        "synchronize_net",
-        "synchronize_sched",
-    ]
-    .iter()
-    .any(|p| function.starts_with(p))
-    .then_some("synchronize_rcu")
+    ["synchronize_rcu", "synchronize_srcu", "synchronize_net", "synchronize_sched"]
+        .iter()
+        .any(|p| function.starts_with(p))
+        .then_some("synchronize_rcu")
 }
 
 /// Whether a function only watches what others do.
@@ -301,15 +271,7 @@ pub fn is_instrumentation(function: &str) -> bool {
 pub fn is_watchdog(function: &str) -> bool {
     has(
         function,
-        &[
-            "rcu",
-            "nmi",
-            "dump",
-            "update_process_times",
-            "tick_",
-            "hrtimer_interrupt",
-            "show_task",
-        ],
+        &["rcu", "nmi", "dump", "update_process_times", "tick_", "hrtimer_interrupt", "show_task"],
     )
 }
 

@@ -60,10 +60,7 @@ pub fn clean(line: &[u8]) -> Cow<'_, str> {
     while let Some(c) = chars.next() {
         if c == '\u{1b}' {
             if chars.next_if_eq(&'[').is_some() {
-                while chars
-                    .next_if(|c| matches!(c, '0'..='9' | ';' | '?' | ' '))
-                    .is_some()
-                {}
+                while chars.next_if(|c| matches!(c, '0'..='9' | ';' | '?' | ' ')).is_some() {}
                 chars.next();
             }
         } else if c == '\t' || !c.is_control() {
@@ -74,11 +71,9 @@ pub fn clean(line: &[u8]) -> Cow<'_, str> {
 }
 
 static SYSLOG: LazyLock<Regex> = LazyLock::new(|| {
-    re(
-        r"(?x)^(?:[A-Z][a-z]{2}\ [\ \d]\d\ (?:\d{4}\ )?\d\d:\d\d:\d\d(?:\.\d+)?
+    re(r"(?x)^(?:[A-Z][a-z]{2}\ [\ \d]\d\ (?:\d{4}\ )?\d\d:\d\d:\d\d(?:\.\d+)?
         | \d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d\S*)\ +
-        (?:\S+\ )?(?P<tag>kernel|[A-Za-z][\w./@-]*(?:\[\d+\]|\(\w+\)\[\d+\]))(?:\[\d+\])?:\ ?",
-    )
+        (?:\S+\ )?(?P<tag>kernel|[A-Za-z][\w./@-]*(?:\[\d+\]|\(\w+\)\[\d+\]))(?:\[\d+\])?:\ ?")
 });
 static CLOCK: LazyLock<Regex> = LazyLock::new(|| {
     re(r"^(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:? ")
@@ -118,27 +113,16 @@ pub fn embedded(text: &str) -> Option<usize> {
     let at = STAMP.find(text)?.start();
     // A level belongs to the stamp behind it.
     let head = &text[..at];
-    let level = head.len()
-        - head
-            .trim_end_matches(|c: char| c.is_ascii_digit() || "<>".contains(c))
-            .len();
-    if level >= 3 && head[at - level..].starts_with('<') {
-        Some(at - level)
-    } else {
-        Some(at)
-    }
+    let level =
+        head.len() - head.trim_end_matches(|c: char| c.is_ascii_digit() || "<>".contains(c)).len();
+    if level >= 3 && head[at - level..].starts_with('<') { Some(at - level) } else { Some(at) }
 }
 
 /// Parts the prefixes from the kernel's words.
 #[must_use]
 pub fn split(raw: &str) -> Line<'_> {
-    let mut line = Line {
-        text: raw,
-        caller: Caller::Unknown,
-        stamped: false,
-        foreign: false,
-        seconds: None,
-    };
+    let mut line =
+        Line { text: raw, caller: Caller::Unknown, stamped: false, foreign: false, seconds: None };
     for _ in 0..10 {
         let s = line.text;
         let Some(&first) = s.as_bytes().first() else {
@@ -151,10 +135,9 @@ pub fn split(raw: &str) -> Line<'_> {
             b'>' | b'|' => (s.as_bytes().get(1) == Some(&b' ')).then_some(2),
             b'0'..=b'9' => number(s, &mut line),
             b'A'..=b'Z' if s.as_bytes().get(3) == Some(&b' ') => syslog(s, &mut line),
-            b'k' | b'u' | b'd' | b's' | b'a' if s.as_bytes().get(4..8).is_some() => DMESG_X
-                .find(s)
-                .map(|m| m.end())
-                .inspect(|_| line.stamped = true),
+            b'k' | b'u' | b'd' | b's' | b'a' if s.as_bytes().get(4..8).is_some() => {
+                DMESG_X.find(s).map(|m| m.end()).inspect(|_| line.stamped = true)
+            }
             b'(' | b'-' | b'c' if line.stamped => VENDOR.find(s).map(|m| m.end()),
             _ => None,
         };

@@ -145,11 +145,7 @@ impl Report {
             Body::End => self.ended = true,
             Body::Stack | Body::Dump => {
                 // An instruction pointer belongs to the stack that follows it.
-                let here = self
-                    .names
-                    .iter()
-                    .rev()
-                    .take_while(|n| n.stack == self.stack);
+                let here = self.names.iter().rev().take_while(|n| n.stack == self.stack);
                 let begun = here.clone().any(|n| !n.pointer || body == Body::Dump);
                 if begun || self.stack == 0 && self.names.is_empty() {
                     self.stack += 1;
@@ -251,18 +247,14 @@ impl Report {
                 self.head.stem = super::head::normalise(t);
             }
             SplatKind::WorkqueueLockup if self.what.is_none() => {
-                let work = t
-                    .strip_prefix("in-flight: ")
-                    .and_then(|w| w.split_once(':'));
+                let work = t.strip_prefix("in-flight: ").and_then(|w| w.split_once(':'));
                 if let Some((_, work)) = work {
                     let end = work.find([' ', ',']).unwrap_or(work.len());
                     self.what = Some(frame::base_name(&work[..end]).to_owned());
                 }
             }
             SplatKind::LockLeft if self.what.is_none() => {
-                let name = t
-                    .split_once("last function: ")
-                    .or_else(|| t.split_once("workfn="));
+                let name = t.split_once("last function: ").or_else(|| t.split_once("workfn="));
                 if let Some((_, name)) = name {
                     let name = name.split_ascii_whitespace().next().unwrap_or(name);
                     self.what = Some(frame::base_name(name).to_owned());
@@ -324,11 +316,5 @@ impl Report {
 }
 
 fn named(f: frame::Frame<'_>, pointer: bool, stack: u32) -> Named {
-    Named {
-        name: f.name.to_owned(),
-        pointer,
-        reliable: f.reliable,
-        inline: f.inline,
-        stack,
-    }
+    Named { name: f.name.to_owned(), pointer, reliable: f.reliable, inline: f.inline, stack }
 }

@@ -87,14 +87,11 @@ impl Scanner {
             match body {
                 Some(body) if self.partial.is_empty() => evidence.extend(self.push(body)),
                 Some(body) => {
-                    self.partial
-                        .extend_from_slice(&body[..body.len().min(room)]);
+                    self.partial.extend_from_slice(&body[..body.len().min(room)]);
                     let whole = std::mem::take(&mut self.partial);
                     evidence.extend(self.push(&whole));
                 }
-                None => self
-                    .partial
-                    .extend_from_slice(&piece[..piece.len().min(room)]),
+                None => self.partial.extend_from_slice(&piece[..piece.len().min(room)]),
             }
         }
         evidence
@@ -114,10 +111,7 @@ impl Scanner {
                 let text = cut.map_or(line.text, |at| &line.text[..at]);
                 let skip = line.foreign || cut.is_some() && text.trim().is_empty();
                 if !skip {
-                    let line = line::Line {
-                        text: text.trim_end(),
-                        ..line
-                    };
+                    let line = line::Line { text: text.trim_end(), ..line };
                     evidence = evidence.or(self.take(&line));
                 }
                 match cut {
@@ -153,10 +147,7 @@ impl Scanner {
         if let Some(seconds) = line.seconds {
             self.seconds = self.seconds.max(seconds);
         }
-        if ["reboot: ", "Restarting system", "kexec"]
-            .iter()
-            .any(|p| line.text.contains(p))
-        {
+        if ["reboot: ", "Restarting system", "kexec"].iter().any(|p| line.text.contains(p)) {
             self.told = true;
         }
         if !head::boots(line.text) {
@@ -168,14 +159,11 @@ impl Scanner {
     }
 
     fn remember(&mut self, line: &line::Line<'_>) {
-        let mark = ["---", "===", "***"]
-            .iter()
-            .any(|p| line.text.starts_with(p));
+        let mark = ["---", "===", "***"].iter().any(|p| line.text.starts_with(p));
         // Only what may stand above a head is worth remembering.
         if mark || !self.before.is_empty() {
             if mark && !line.text.contains("end trace") || self.before.len() < BEFORE {
-                self.before
-                    .push_back((self.line, line.caller, line.text.to_owned()));
+                self.before.push_back((self.line, line.caller, line.text.to_owned()));
             } else {
                 self.before.clear();
             }
@@ -193,9 +181,8 @@ impl Scanner {
             .filter(|(line, by, _)| *line >= near && *by == caller)
             .map(|(line, _, text)| (line, text))
             .collect();
-        let start = lines
-            .iter()
-            .rposition(|(_, t)| t.contains("[ cut here ]") || t.starts_with("===="));
+        let start =
+            lines.iter().rposition(|(_, t)| t.contains("[ cut here ]") || t.starts_with("===="));
         match start {
             Some(start) => lines.split_off(start),
             None => Vec::new(),
@@ -205,12 +192,7 @@ impl Scanner {
     fn begin(&mut self, head: Head, line: &line::Line<'_>) -> Option<Evidence> {
         let number = self.line;
         let evidence = |kind: SplatKind, fatal| {
-            Some(Evidence {
-                kind,
-                text: line.text.to_owned(),
-                line: number,
-                fatal,
-            })
+            Some(Evidence { kind, text: line.text.to_owned(), line: number, fatal })
         };
         if head.derived && self.derive(&head, line) {
             return evidence(SplatKind::Panic, true);
@@ -251,20 +233,10 @@ impl Scanner {
             self.close(done);
         }
         let above = self.above(line.caller);
-        let report = Report::new(
-            head,
-            line.caller,
-            line.stamped,
-            self.line,
-            line.text,
-            &above,
-        );
+        let report = Report::new(head, line.caller, line.stamped, self.line, line.text, &above);
         if !tentative {
-            self.last = Some(Last {
-                line: self.line,
-                fatal: report.fatal,
-                first_line: report.first_line,
-            });
+            self.last =
+                Some(Last { line: self.line, fatal: report.fatal, first_line: report.first_line });
         }
         self.open.push(report);
         found.filter(|_| !tentative)
@@ -286,11 +258,7 @@ impl Scanner {
         if let Some(report) = self.open.iter_mut().find(|r| r.first_line == first_line) {
             report.fatal = true;
             report.push(self.line, line.text);
-        } else if let Some(splat) = self
-            .found
-            .iter_mut()
-            .rev()
-            .find(|s| s.last_seen == first_line)
+        } else if let Some(splat) = self.found.iter_mut().rev().find(|s| s.last_seen == first_line)
         {
             splat.fatal = true;
         }
@@ -345,8 +313,7 @@ impl Scanner {
             splat.text.truncate(end);
         }
         self.text_total += splat.text.len();
-        self.index
-            .insert(splat.fingerprint.clone(), self.found.len());
+        self.index.insert(splat.fingerprint.clone(), self.found.len());
         self.found.push(splat);
     }
 
@@ -380,10 +347,7 @@ impl Scanner {
         }
         self.found.sort_by_key(|s| s.first_line);
         self.drop_beginnings();
-        Findings {
-            splats: self.found,
-            more: self.more,
-        }
+        Findings { splats: self.found, more: self.more }
     }
 }
 
@@ -391,10 +355,7 @@ impl Scanner {
 fn repeats(report: &Report, head: &Head) -> bool {
     use SplatKind::*;
     let same = report.head.kind == head.kind && report.head.stem == head.stem;
-    let decoded = matches!(
-        head.kind,
-        Kasan | Kmsan | Kfence | Warning | Refcount | Odebug
-    );
+    let decoded = matches!(head.kind, Kasan | Kmsan | Kfence | Warning | Refcount | Odebug);
     same && decoded && report.decoded && !report.has_stack() && head.function.is_some()
 }
 

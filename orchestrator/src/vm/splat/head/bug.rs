@@ -19,11 +19,7 @@ pub(super) fn bug(s: &str) -> Option<Head> {
     if let Some(report) = rest.strip_prefix("KMSAN: ") {
         let flavour = report.split(" in ").next().unwrap_or(report).trim();
         let head = Head::new(Kmsan, format!("KMSAN: {flavour}"), Find::Stack).flavour(flavour);
-        let skip = if flavour.contains("usb") {
-            Skip::Usb
-        } else {
-            Skip::Kmsan
-        };
+        let skip = if flavour.contains("usb") { Skip::Usb } else { Skip::Kmsan };
         return Some(head.function(in_function(report)).skip(skip));
     }
     if let Some(report) = rest.strip_prefix("KCSAN: ") {
@@ -31,11 +27,7 @@ pub(super) fn bug(s: &str) -> Option<Head> {
     }
     if let Some(report) = rest.strip_prefix("KFENCE: ") {
         let flavour = report.split(" in ").next().unwrap_or(report).trim();
-        let skip = if flavour.contains("invalid free") {
-            Skip::Free
-        } else {
-            Skip::Common
-        };
+        let skip = if flavour.contains("invalid free") { Skip::Free } else { Skip::Common };
         let head = Head::new(Kfence, format!("KFENCE: {flavour}"), Find::Stack).flavour(flavour);
         return Some(head.function(in_function(report)).skip(skip));
     }
@@ -50,11 +42,9 @@ pub(super) fn bug(s: &str) -> Option<Head> {
             "BUG: unable to handle kernel NULL pointer dereference",
             Find::Pointer,
         ),
-        r if starts(r, &["unable to handle", "Unable to handle"]) => Head::new(
-            PageFault,
-            "BUG: unable to handle kernel paging request",
-            Find::Pointer,
-        ),
+        r if starts(r, &["unable to handle", "Unable to handle"]) => {
+            Head::new(PageFault, "BUG: unable to handle kernel paging request", Find::Pointer)
+        }
         r if r.starts_with("spinlock ") || r.starts_with("rwlock ") => spinlock(r),
         r if r.starts_with("soft lockup") => Head::new(SoftLockup, "BUG: soft lockup", Find::Stall),
         r if r.starts_with("workqueue lockup") => {
@@ -68,32 +58,19 @@ pub(super) fn bug(s: &str) -> Option<Head> {
             "BUG: sleeping function called from invalid context",
             Find::Stack,
         ),
-        r if r.starts_with("scheduling while atomic") => Head::new(
-            SchedulingWhileAtomic,
-            "BUG: scheduling while atomic",
-            Find::Stack,
-        )
-        .skip(Skip::Sched),
+        r if r.starts_with("scheduling while atomic") => {
+            Head::new(SchedulingWhileAtomic, "BUG: scheduling while atomic", Find::Stack)
+                .skip(Skip::Sched)
+        }
         r if r.starts_with("using ") && r.contains("in preemptible") => {
-            let what = r["using ".len()..]
-                .split(" in preemptible")
-                .next()
-                .unwrap_or("");
-            Head::new(
-                Preemptible,
-                format!("BUG: using {what} in preemptible code"),
-                Find::Stack,
-            )
-            .skip(Skip::Preempt)
+            let what = r["using ".len()..].split(" in preemptible").next().unwrap_or("");
+            Head::new(Preemptible, format!("BUG: using {what} in preemptible code"), Find::Stack)
+                .skip(Skip::Preempt)
         }
         // mm/page_alloc.c bad_page: where the page was allocated says more than where it was
         // found to be bad, if CONFIG_PAGE_OWNER tells.
         r if starts(r, &["Bad page state", "Bad page cache"]) => {
-            let kind = if r.starts_with("Bad page state") {
-                BadPageState
-            } else {
-                BadPageMap
-            };
+            let kind = if r.starts_with("Bad page state") { BadPageState } else { BadPageMap };
             Head::new(kind, format!("BUG: {}", &r[..14]), Find::Origin)
         }
         r if r.starts_with("Bad page map") => {
@@ -110,12 +87,10 @@ pub(super) fn bug(s: &str) -> Option<Head> {
         r if r.contains("stack guard page was hit") => {
             Head::new(StackOverflow, "BUG: stack guard page was hit", Find::Deep)
         }
-        r if starts(r, &["MAX_LOCK", "MAX_STACK_TRACE"]) => Head::new(
-            LockdepLimit,
-            format!("BUG: {}", r.trim_end_matches([']', ' '])),
-            Find::Stack,
-        )
-        .bare(),
+        r if starts(r, &["MAX_LOCK", "MAX_STACK_TRACE"]) => {
+            Head::new(LockdepLimit, format!("BUG: {}", r.trim_end_matches([']', ' '])), Find::Stack)
+                .bare()
+        }
         r if r.starts_with("Dentry ") && r.contains("still in use") => {
             Head::new(Other, "BUG: Dentry still in use in unmount", Find::Stack).bare()
         }
@@ -123,19 +98,9 @@ pub(super) fn bug(s: &str) -> Option<Head> {
         // "BUG: failure at FILE:LINE/FUNC()!".
         r if r.starts_with("failure at ") && r.contains('/') => {
             let function = r.rsplit('/').next().map(word);
-            Head::new(KernelBug, "kernel BUG", Find::Pointer)
-                .skip(Skip::Bug)
-                .function(function)
+            Head::new(KernelBug, "kernel BUG", Find::Pointer).skip(Skip::Bug).function(function)
         }
-        r if starts(
-            r,
-            &[
-                "no syscalls can create",
-                "crashed",
-                "recent printk recursion",
-            ],
-        ) =>
-        {
+        r if starts(r, &["no syscalls can create", "crashed", "recent printk recursion"]) => {
             return None;
         }
         r => return lockdep(r, "BUG: ").or_else(|| generic_bug(r)),
@@ -149,12 +114,8 @@ fn generic_bug(r: &str) -> Option<Head> {
     if r.len() < 4 || !r.as_bytes()[0].is_ascii_alphanumeric() {
         return None;
     }
-    let mut head = Head::new(
-        SplatKind::Other,
-        format!("BUG: {}", normalise(r)),
-        Find::Stack,
-    )
-    .bare();
+    let mut head =
+        Head::new(SplatKind::Other, format!("BUG: {}", normalise(r)), Find::Stack).bare();
     head.vague = true;
     Some(head)
 }
@@ -169,31 +130,18 @@ fn kasan(report: &str) -> Head {
         && !report.starts_with("slab-use-after");
     // The kernel could not tell the two apart until v6.2; one title finds them all.
     let stem = if free { "invalid-free" } else { flavour };
-    let flavour = if report.starts_with("double-free or") {
-        "invalid-free"
-    } else {
-        flavour
-    };
+    let flavour = if report.starts_with("double-free or") { "invalid-free" } else { flavour };
     let head = Head::new(SplatKind::Kasan, format!("KASAN: {stem}"), Find::Stack);
     let skip = if free { Skip::Free } else { Skip::Common };
-    head.flavour(flavour)
-        .skip(skip)
-        .function(in_function(report))
+    head.flavour(flavour).skip(skip).function(in_function(report))
 }
 
 /// kernel/kcsan/report.c: `data-race in A / B`, `data-race in A`, `assert: race in A / B`.
 fn kcsan(report: &str) -> Head {
     let (flavour, functions) = report.split_once(" in ").unwrap_or((report, ""));
-    let mut names = functions
-        .split(" / ")
-        .map(|f| word(f.trim()))
-        .filter(|f| !f.is_empty());
+    let mut names = functions.split(" / ").map(|f| word(f.trim())).filter(|f| !f.is_empty());
     let (first, second) = (names.next(), names.next());
-    let mut head = Head::new(
-        SplatKind::Kcsan,
-        format!("KCSAN: {}", flavour.trim()),
-        Find::Head,
-    );
+    let mut head = Head::new(SplatKind::Kcsan, format!("KCSAN: {}", flavour.trim()), Find::Head);
     head.also = second.map(str::to_owned);
     head.flavour(flavour.trim()).function(first)
 }
@@ -220,13 +168,9 @@ fn slab(rest: &str) -> Option<Head> {
     let what = what.split_once(": 0x").map_or(what, |(w, _)| w);
     let stem = normalise(what.split(" @").next().unwrap_or(what));
     Some(
-        Head::new(
-            SplatKind::SlabCorruption,
-            format!("BUG: {stem}"),
-            Find::Stack,
-        )
-        .skip(Skip::Free)
-        .bare(),
+        Head::new(SplatKind::SlabCorruption, format!("BUG: {stem}"), Find::Stack)
+            .skip(Skip::Free)
+            .bare(),
     )
 }
 

@@ -133,10 +133,7 @@ pub fn normalise(title: &str) -> String {
     let title = NUM.replace_all(&title, "NUM");
     let mut title = title.trim().to_owned();
     if title.len() > 160 {
-        let end = (0..=160)
-            .rev()
-            .find(|&i| title.is_char_boundary(i))
-            .unwrap_or(0);
+        let end = (0..=160).rev().find(|&i| title.is_char_boundary(i)).unwrap_or(0);
         title.truncate(end);
     }
     title
@@ -197,12 +194,7 @@ fn anchor(text: &str) -> &str {
             s = rest.trim_start();
         }
     }
-    if starts(
-        s,
-        &[
-            "BUG", "WARNING", "INFO", "Oops", "Kernel", "kernel", "UBSAN",
-        ],
-    ) {
+    if starts(s, &["BUG", "WARNING", "INFO", "Oops", "Kernel", "kernel", "UBSAN"]) {
         return s;
     }
     if let Some((_, rest)) = s.split_once(": BUG: ") {
@@ -260,10 +252,5 @@ pub fn boots(text: &str) -> bool {
 /// The head of a reboot nobody asked for.
 #[must_use]
 pub fn reboot() -> Head {
-    Head::new(
-        SplatKind::UnexpectedReboot,
-        "unexpected kernel reboot",
-        Find::Head,
-    )
-    .bare()
+    Head::new(SplatKind::UnexpectedReboot, "unexpected kernel reboot", Find::Head).bare()
 }

@@ -61,66 +61,33 @@ pub(super) fn oops(s: &str) -> Option<Head> {
     // die_kernel_fault on arm, arm64, riscv, mips, loongarch, s390, sparc.
     if let Some(rest) = s.strip_prefix("Unable to handle kernel ") {
         return if null_deref(rest) {
-            pointer(
-                NullDereference,
-                "BUG: unable to handle kernel NULL pointer dereference",
-            )
+            pointer(NullDereference, "BUG: unable to handle kernel NULL pointer dereference")
         } else if rest.starts_with("access to user memory") {
-            pointer(
-                PageFault,
-                "BUG: unable to handle kernel access to user memory",
-            )
+            pointer(PageFault, "BUG: unable to handle kernel access to user memory")
         } else {
             pointer(PageFault, "BUG: unable to handle kernel paging request")
         };
     }
-    if let Some(rest) = s
-        .strip_prefix("Internal error: ")
-        .filter(|r| r.contains("[#"))
-    {
+    if let Some(rest) = s.strip_prefix("Internal error: ").filter(|r| r.contains("[#")) {
         if let Some(ubsan) = rest.strip_prefix("UBSAN: ") {
-            let flavour = ubsan
-                .split(':')
-                .next()
-                .unwrap_or(ubsan)
-                .trim()
-                .replace(' ', "-");
+            let flavour = ubsan.split(':').next().unwrap_or(ubsan).trim().replace(' ', "-");
             let head = Head::new(Ubsan, format!("UBSAN: {flavour}"), Find::Pointer);
             return Some(head.flavour(&flavour));
         }
-        let what = if rest.contains("stack overflow") {
-            StackOverflow
-        } else {
-            Oops
-        };
+        let what = if rest.contains("stack overflow") { StackOverflow } else { Oops };
         return pointer(
             what,
-            if what == Oops {
-                "Internal error"
-            } else {
-                "kernel stack overflow"
-            },
+            if what == Oops { "Internal error" } else { "kernel stack overflow" },
         );
     }
-    if let Some(rest) = s
-        .strip_prefix("kernel BUG at ")
-        .or_else(|| s.strip_prefix("Kernel BUG at "))
+    if let Some(rest) =
+        s.strip_prefix("kernel BUG at ").or_else(|| s.strip_prefix("Kernel BUG at "))
     {
         let file = rest.split(':').next().unwrap_or(rest);
         let (kind, stem, skip, find) = if file.ends_with("mm/usercopy.c") {
-            (
-                BadUsercopy,
-                "BUG: bad usercopy",
-                Skip::Usercopy,
-                Find::Pointer,
-            )
+            (BadUsercopy, "BUG: bad usercopy", Skip::Usercopy, Find::Pointer)
         } else if file.ends_with("lib/list_debug.c") {
-            (
-                ListCorruption,
-                "BUG: corrupted list",
-                Skip::Common,
-                Find::Pointer,
-            )
+            (ListCorruption, "BUG: corrupted list", Skip::Common, Find::Pointer)
         } else {
             (KernelBug, "kernel BUG", Skip::Bug, Find::Pointer)
         };
@@ -149,10 +116,7 @@ pub(super) fn oops(s: &str) -> Option<Head> {
     ) {
         let stem = s.split([':', '[']).next().unwrap_or(s);
         let stem = stem.split(" detected").next().unwrap_or(stem);
-        return pointer(
-            Oops,
-            &normalise(stem.split(" on CPU").next().unwrap_or(stem)),
-        );
+        return pointer(Oops, &normalise(stem.split(" on CPU").next().unwrap_or(stem)));
     }
     static OOPS: LazyLock<Regex> =
         LazyLock::new(|| re(r"^Oops(?: - [\w ]+)?(?:: .*)?\s*\[?#\d+\]?"));
@@ -191,30 +155,15 @@ pub(super) fn panic(s: &str) -> Option<Head> {
             let name = word(place);
             (!name.bytes().all(|b| b.is_ascii_hexdigit())).then_some(name)
         });
-        let head = Head::new(
-            SplatKind::Panic,
-            "kernel panic: stack is corrupted",
-            Find::Stack,
-        );
+        let head = Head::new(SplatKind::Panic, "kernel panic: stack is corrupted", Find::Stack);
         return Some(head.function(function).skip(Skip::Stack));
     }
     if why.starts_with("kernel stack overflow") {
-        let head = Head::new(
-            SplatKind::StackOverflow,
-            "kernel stack overflow",
-            Find::Deep,
-        );
-        return Some(Head {
-            derived: true,
-            ..head.skip(Skip::Stack)
-        });
+        let head = Head::new(SplatKind::StackOverflow, "kernel stack overflow", Find::Deep);
+        return Some(Head { derived: true, ..head.skip(Skip::Stack) });
     }
     if why.starts_with("corrupted stack end") {
-        let head = Head::new(
-            SplatKind::Panic,
-            "kernel panic: corrupted stack end",
-            Find::Deep,
-        );
+        let head = Head::new(SplatKind::Panic, "kernel panic: corrupted stack end", Find::Deep);
         return Some(head.skip(Skip::Stack));
     }
     let short = [
@@ -225,11 +174,7 @@ pub(super) fn panic(s: &str) -> Option<Head> {
         "panic_on_warn set",
         "System is deadlocked on memory",
     ];
-    let why = short
-        .iter()
-        .find(|p| why.contains(**p))
-        .copied()
-        .unwrap_or(why);
+    let why = short.iter().find(|p| why.contains(**p)).copied().unwrap_or(why);
     let mut head = Head::new(
         SplatKind::Panic,
         format!("kernel panic: {}", super::numbers(&normalise(why))),

@@ -47,12 +47,7 @@ pub(super) fn other(s: &str) -> Option<Head> {
     }
     if LEAKS.is_match(s) {
         return Some(
-            Head::new(
-                MemoryLeak,
-                "kmemleak: new suspected memory leaks",
-                Find::Head,
-            )
-            .bare(),
+            Head::new(MemoryLeak, "kmemleak: new suspected memory leaks", Find::Head).bare(),
         );
     }
     if LOCKUP.is_match(s) {

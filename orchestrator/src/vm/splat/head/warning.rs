@@ -25,10 +25,7 @@ pub(super) fn warning(s: &str) -> Option<Head> {
     });
     let r = s.strip_prefix("WARNING: ")?.trim();
     if let Some(m) = OLD.captures(r).or_else(|| NEW.captures(r)) {
-        let function = m
-            .name("fn")
-            .map(|f| base_name(f.as_str()))
-            .filter(|f| !f.is_empty());
+        let function = m.name("fn").map(|f| base_name(f.as_str())).filter(|f| !f.is_empty());
         return Some(warn_family(&m["file"], function));
     }
     if r.starts_with("CPU: ") && r.contains(" PID: ") {
@@ -51,24 +48,13 @@ pub(super) fn warning(s: &str) -> Option<Head> {
         };
         return Some(Head::new(SplatKind::Other, stem, Find::Head).bare());
     }
-    if starts(
-        r,
-        &[
-            "can't dereference",
-            "can't access",
-            "Unprivileged eBPF",
-            "workqueue cpumask",
-        ],
-    ) || r.len() < 6
+    if starts(r, &["can't dereference", "can't access", "Unprivileged eBPF", "workqueue cpumask"])
+        || r.len() < 6
     {
         return None;
     }
     let stem = format!("WARNING: {}", normalise(r));
-    Some(
-        Head::new(SplatKind::Other, stem, Find::Stack)
-            .bare()
-            .tentative(),
-    )
+    Some(Head::new(SplatKind::Other, stem, Find::Stack).bare().tentative())
 }
 
 fn warn_family(file: &str, function: Option<&str>) -> Head {
@@ -99,9 +85,7 @@ fn warn_family(file: &str, function: Option<&str>) -> Head {
     } else {
         (Warning, "WARNING", Skip::Common)
     };
-    let mut head = Head::new(kind, stem, Find::Pointer)
-        .skip(skip)
-        .function(function);
+    let mut head = Head::new(kind, stem, Find::Pointer).skip(skip).function(function);
     if f == "usb_submit_urb" {
         head.also = Some(f.to_owned());
     }
@@ -130,12 +114,8 @@ pub(super) fn info(s: &str) -> Option<Head> {
     }
     if r.starts_with("trying to register non-static key") {
         return Some(
-            Head::new(
-                NonStaticKey,
-                "INFO: trying to register non-static key",
-                Find::Stack,
-            )
-            .skip(Skip::Key),
+            Head::new(NonStaticKey, "INFO: trying to register non-static key", Find::Stack)
+                .skip(Skip::Key),
         );
     }
     lockdep(r, "INFO: ")
