@@ -21,6 +21,7 @@ use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::pipeline::{self, Selection};
+use crate::selftest::{self, Selftest};
 use crate::store::Store;
 use crate::vm::accel::Choice;
 use crate::vm::splat::{Findings, Scanner};
@@ -114,6 +115,19 @@ enum Command {
         /// Only this plan's.
         plan: Option<PathBuf>,
     },
+    /// Does kvet tell the truth on this host? Breaks kernels in every way it knows
+    /// and checks what it says of each.
+    Selftest {
+        /// Only this row of the table (may be repeated).
+        #[arg(long, value_name = "ROW")]
+        only: Vec<String>,
+        /// Only the rows of this kernel (may be repeated).
+        #[arg(long, value_name = "CONFIG")]
+        config: Vec<String>,
+        /// Guests at once; one for each CPU by default.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+        guests: Option<u16>,
+    },
     /// What kvet reads out of a file.
     #[command(subcommand)]
     Inspect(Inspect),
@@ -190,11 +204,6 @@ impl Global {
         }
     }
 
-    fn jobs(&self) -> usize {
-        let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        self.jobs.map_or_else(cpus, usize::from)
-    }
-
     fn store(&self) -> Result<Store, Fault> {
         let folder = match &self.cache_dir {
             Some(folder) => folder.clone(),
@@ -202,6 +211,11 @@ impl Global {
         };
         Store::open(&folder)
     }
+}
+
+/// CPUs that kvet may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// `$XDG_CACHE_HOME/kvet`, or `~/.cache/kvet`.
@@ -220,7 +234,7 @@ fn default_cache() -> Result<PathBuf, Fault> {
 impl Cli {
     async fn run(&self) -> Result<ExitCode, Vec<Fault>> {
         match &self.command {
-            Command::Doctor => Ok(self.doctor()),
+            Command::Doctor => self.doctor().await.map_err(|fault| vec![fault]),
             Command::Build { plan, variant } => {
                 let selection = Selection {
                     build_only: true,
@@ -248,6 +262,10 @@ impl Cli {
                 print(&format!("rejected {}\n", pending.display()));
                 Ok(())
             }),
+            Command::Selftest { only, config, guests } => {
+                let selection = selftest::Selection { rows: only.clone(), configs: config.clone() };
+                self.selftest(&selection, *guests).await.map_err(|fault| vec![fault])
+            }
             Command::Inspect(Inspect::Console { log, json }) => {
                 let findings = inspect_console(log).map_err(|fault| vec![fault])?;
                 match json {
@@ -269,11 +287,14 @@ impl Cli {
         }
     }
 
-    fn doctor(&self) -> ExitCode {
+    async fn doctor(&self) -> Result<ExitCode, Fault> {
         let findings = doctor::examine();
-        print(&doctor::render(&findings));
         let missing = findings.iter().any(|finding| finding.found.is_none());
-        if missing { ExitCode::Infra } else { ExitCode::Acceptable }
+        let store = self.global.store()?;
+        let stop = stop_on_signals()?;
+        print(&doctor::accelerators(&store, &stop).await);
+        print(&doctor::render(&findings));
+        Ok(if missing { ExitCode::Infra } else { ExitCode::Acceptable })
     }
 
     async fn run_plan(
@@ -303,12 +324,7 @@ impl Cli {
             progress::subscribe(&events, self.global.verbose);
         }
         let stop = stop_on_signals()?;
-        let builder = Builder {
-            store: store.clone(),
-            events: events.clone(),
-            stop: stop.clone(),
-            jobs: self.global.jobs(),
-        };
+        let builder = self.builder(&store, &events, &stop);
         let environment = environment(qemu.as_deref()).await;
         let booter = Booter {
             store,
@@ -330,6 +346,46 @@ impl Cli {
             print(&format!("results: {}\n", folder.path().display()));
         }
         Ok(result.exit_code)
+    }
+
+    async fn selftest(
+        &self,
+        selection: &selftest::Selection,
+        guests: Option<u16>,
+    ) -> Result<ExitCode, Fault> {
+        let qemu = find_qemu()?;
+        let store = self.global.store()?;
+        let folder = RunFolder::create(&self.global.runs_dir, "selftest")?;
+        let events = Events::default();
+        folder.record_events(&events)?;
+        if !self.global.quiet {
+            progress::subscribe(&events, self.global.verbose);
+        }
+        let stop = stop_on_signals()?;
+        let selftest = Selftest {
+            builder: self.builder(&store, &events, &stop),
+            store,
+            events: events.clone(),
+            stop,
+            choice: self.global.accel,
+            qemu,
+            folder,
+            guests: guests.map_or_else(cpus, usize::from),
+        };
+        let outcomes = selftest.run(selection).await;
+        events.close();
+        let outcomes = outcomes?;
+        print(&selftest::render(&outcomes));
+        Ok(selftest::exit_code(&outcomes))
+    }
+
+    fn builder(&self, store: &Store, events: &Events, stop: &CancellationToken) -> Builder {
+        Builder {
+            store: store.clone(),
+            events: events.clone(),
+            stop: stop.clone(),
+            jobs: self.global.jobs.map_or_else(cpus, usize::from),
+        }
     }
 
     fn snapshots(

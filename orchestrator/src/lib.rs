@@ -22,3 +22,5 @@ pub mod vm;
 pub mod compare;
 pub mod report;
 pub mod run;
+
+pub mod selftest;

@@ -301,6 +301,21 @@ fn a_dead_guest_is_a_fault_and_never_a_verdict() {
 }
 
 #[test]
+fn what_can_be_concluded_when_one_kernel_hangs_is_said() {
+    let hang = || halted(HaltReason::GuestHang { seconds: 120 });
+    let done = || completed(&[("kicks", 9)]);
+    for (base, patched, words) in [
+        (hang(), done(), "patched completes this test and base does not"),
+        (done(), hang(), "base completes this test and patched does not"),
+        (hang(), hang(), "neither kernel completes this test"),
+    ] {
+        let result = Case::new().run(vec![(Base, base), (Patched, patched)]);
+        assert_eq!(result.exit_code, ExitCode::Kernel);
+        assert!(report(&result).contains(words), "{}", report(&result));
+    }
+}
+
+#[test]
 fn tests_that_die_are_test_faults() {
     for outcome in [
         Outcome::Killed { signal: 11 },

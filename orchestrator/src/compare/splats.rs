@@ -78,7 +78,8 @@ pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec
 }
 
 /// Whether a pattern, in which `*` stands for any text, covers all of `text`.
-fn matches(pattern: &str, text: &str) -> bool {
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

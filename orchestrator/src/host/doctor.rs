@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What this host can do, what is missing, and the command that installs it.
 
+use std::path::{Path, PathBuf};
+
+use bytesize::ByteSize;
+use tokio_util::sync::CancellationToken;
+
 use super::process::find_program;
 use crate::arch::x86_64;
+use crate::fault::escape;
+use crate::guest::initramfs;
+use crate::plan::Guest;
+use crate::plan::manifest::{MachineType, Network, Root};
+use crate::store::Store;
+use crate::vm::accel::{self, Choice};
+use crate::vm::probe_rom;
+use crate::vm::spec::{Accelerator, VmSpec};
 
 /// A program that kvet runs, and the Debian package that brings it.
 const PROGRAMS: [(&str, &str); 14] = [
@@ -75,6 +88,54 @@ pub fn render(findings: &[Finding]) -> String {
         ));
     }
     out
+}
+
+/// Whether KVM works, in one line, within fifteen seconds: first a guest without
+/// a kernel, then, where the store has a kernel, a boot of it.
+pub async fn accelerators(store: &Store, stop: &CancellationToken) -> String {
+    let Some(qemu) = find_program(x86_64::QEMU) else {
+        return "no accelerator: QEMU is missing".to_owned();
+    };
+    let line = match kvm(&qemu, store, stop).await {
+        Ok(how) => format!("{:<20} works: {how}", "KVM"),
+        Err(why) => format!("{:<20} not used: {why}\n{:<20} used instead", "KVM", "TCG"),
+    };
+    escape_lines(&line)
+}
+
+async fn kvm(qemu: &Path, store: &Store, stop: &CancellationToken) -> Result<String, String> {
+    accel::device()?;
+    let scratch = store.scratch().map_err(|fault| fault.to_string())?;
+    probe_rom::run(qemu, Accelerator::Kvm, scratch.path()).await?;
+    let Some(image) = newest_image(store) else {
+        return Ok("a guest without a kernel ran; no kernel was built yet to try a boot".to_owned());
+    };
+    let initramfs = initramfs::prepare(store).map_err(|fault| fault.to_string())?;
+    let guest = Guest {
+        name: "probe".to_owned(),
+        machine: MachineType::Microvm,
+        vcpus: 1,
+        memory: ByteSize::mib(256),
+        root: Root::Initramfs,
+        network: Network::None,
+        append: Vec::new(),
+    };
+    let kernel = image.join("image");
+    let spec = VmSpec::new("probe", &guest, qemu.to_owned(), Accelerator::Kvm, kernel, initramfs);
+    let chosen = accel::choose(Choice::Kvm, &spec, scratch.path(), store, stop).await;
+    chosen.map(|chosen| chosen.reason).map_err(|fault| fault.what)
+}
+
+fn newest_image(store: &Store) -> Option<PathBuf> {
+    std::fs::read_dir(store.path("images", ""))
+        .ok()?
+        .flatten()
+        .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
+        .map(|entry| entry.path())
+}
+
+fn escape_lines(text: &str) -> String {
+    text.lines().map(|line| escape(line) + "\n").collect()
 }
 
 #[cfg(test)]

@@ -49,7 +49,11 @@ pub fn load<T: DeserializeOwned>(file: &Path) -> Result<Document<T>, Fault> {
     parse(file, text)
 }
 
-fn parse<T: DeserializeOwned>(file: &Path, text: String) -> Result<Document<T>, Fault> {
+/// Parses text; `file` is what messages call it.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse<T: DeserializeOwned>(file: &Path, text: String) -> Result<Document<T>, Fault> {
     let positions = positions(&text);
     let value = serde_yaml::from_str(&text).map_err(|error| {
         let message = error.to_string();

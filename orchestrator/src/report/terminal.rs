@@ -85,7 +85,7 @@ impl Page {
             self.fault("  ", fault);
         }
         for test in &cell.tests {
-            self.test(test);
+            self.test(test, cell.variants.len());
         }
         for row in &cell.splats {
             let allowed = match &row.allowed {
@@ -101,7 +101,7 @@ impl Page {
         self.line("");
     }
 
-    fn test(&mut self, test: &TestResult) {
+    fn test(&mut self, test: &TestResult, variants: usize) {
         self.line("");
         match &test.behaviour {
             Some(behaviour) => self.behaviour(&test.name, behaviour),
@@ -112,6 +112,9 @@ impl Page {
         }
         for fault in &test.faults {
             self.fault("    ", fault);
+        }
+        if let Some(conclusion) = test.conclusion(variants) {
+            self.line(&format!("  no comparison: {conclusion}"));
         }
     }
 

@@ -80,7 +80,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// An `infra` fault when its folder cannot be made.
-    pub fn build_log(&self, cell: &str, variant: VariantName) -> Result<PathBuf, Fault> {
+    pub fn build_log(&self, cell: &str, variant: impl std::fmt::Display) -> Result<PathBuf, Fault> {
         let folder = self.path.join("builds").join(cell);
         std::fs::create_dir_all(&folder)
             .map_err(|error| Fault::io(format!("make {}", folder.display()), &error))?;

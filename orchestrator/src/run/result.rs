@@ -166,6 +166,33 @@ impl CellResult {
 }
 
 impl TestResult {
+    /// What can and what cannot be concluded where a variant has no result.
+    /// `variants` is the number that were run.
+    #[must_use]
+    pub fn conclusion(&self, variants: usize) -> Option<&'static str> {
+        if variants < 2 || self.faults.is_empty() {
+            return None;
+        }
+        let completed = |variant| {
+            self.behaviour.as_ref().is_some_and(|found| found.observations.contains_key(&variant))
+        };
+        match (completed(VariantName::Base), completed(VariantName::Patched)) {
+            (true, true) => None,
+            (true, false) => Some(
+                "base completes this test and patched does not: the fault came with the series; \
+                 nothing was compared beyond that",
+            ),
+            (false, true) => Some(
+                "patched completes this test and base does not: the series may mend the fault, but \
+                 without a result of base nothing that patched observed can be called a change",
+            ),
+            (false, false) => Some(
+                "neither kernel completes this test: the fault is there without the series, and \
+                 nothing can be concluded about what the series changes",
+            ),
+        }
+    }
+
     /// What the test alone would make kvet exit with. A test that observed
     /// nothing says nothing, which is not a pass.
     #[must_use]

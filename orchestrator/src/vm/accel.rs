@@ -88,7 +88,10 @@ pub async fn choose(
 }
 
 /// Whether the device can be opened at all.
-fn device() -> Result<(), String> {
+///
+/// # Errors
+/// One line: why not.
+pub fn device() -> Result<(), String> {
     match std::fs::File::options().read(true).write(true).open("/dev/kvm") {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("/dev/kvm: {error}")),

@@ -386,6 +386,14 @@ impl<'a> Watch<'a> {
                 line: violation.line.clone(),
             };
         }
+        let out_of_memory =
+            || findings.splats.iter().find(|splat| splat.kind == SplatKind::OomKill);
+        let outcome = self.session.report().outcome.as_ref();
+        if let Some(kvet_records::Outcome::Killed { .. }) = outcome
+            && let Some(splat) = out_of_memory()
+        {
+            return HaltReason::Kernel { kind: splat.kind, title: splat.title.clone() };
+        }
         let clean = exit.is_none_or(|status| status.success());
         if self.stage == Stage::Ended && clean {
             return HaltReason::Completed;

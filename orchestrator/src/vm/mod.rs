@@ -8,6 +8,7 @@ pub mod deadline;
 pub mod evidence;
 pub mod halt;
 pub mod machine;
+pub mod probe_rom;
 pub mod qmp;
 pub mod spec;
 pub mod splat;
