@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test lint setup install clean
+.PHONY: all demo test kills selftest fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -16,6 +16,18 @@ demo: setup
 # All tests, with real kernels built and booted.
 test: setup
 	$(CARGO) test --workspace
+
+# kvet killed a hundred times: no QEMU may outlive it.
+kills: setup
+	KVET_KILLS=100 $(CARGO) test --package kvet --test kills -- --nocapture
+
+# Breaks kernels in every way that kvet knows and checks what it says of each.
+selftest: setup
+	$(CARGO) run --release --quiet --package kvet -- selftest
+
+# Ten minutes for each reader of untrusted input.
+fuzz:
+	orchestrator/fuzz/run
 
 lint:
 	$(CARGO) fmt --all --check

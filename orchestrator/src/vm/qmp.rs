@@ -258,6 +258,23 @@ impl Reader {
     }
 }
 
+/// Reads a recorded stream: the events in it, whatever else it holds. Replies
+/// have nobody who waits for them here.
+pub fn read_messages<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<QmpEvent> {
+    let (events, mut receiver) = mpsc::unbounded_channel();
+    let mut reader = Reader {
+        waiting: Arc::new(Mutex::new(Some(HashMap::new()))),
+        transcript: Arc::new(Mutex::new(io::sink())),
+        events,
+        greeting: None,
+    };
+    let mut splitter = LineSplitter::new(MAX_MESSAGE_BYTES);
+    for piece in pieces {
+        splitter.push(piece, |line| reader.message(&line.bytes));
+    }
+    std::iter::from_fn(|| receiver.try_recv().ok()).collect()
+}
+
 fn record(transcript: &Transcript, direction: &str, line: &[u8]) {
     // A transcript that cannot be written, on a full disk for one, is no reason
     // to lose the boot.
@@ -403,15 +420,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_message_makes_the_reader_panic(line in prop::collection::vec(any::<u8>(), 0..200), json in "\\{\"(event|return|error|id|QMP)\":(1|null|\"x\"|\\{\\})(,\"(id|data|error)\":(1|\\{\\}|\"\"))?\\}") {
-            let (events, _receiver) = mpsc::unbounded_channel();
-            let mut reader = Reader {
-                waiting: Arc::new(Mutex::new(Some(HashMap::new()))),
-                transcript: Arc::new(Mutex::new(Vec::new())),
-                events,
-                greeting: None,
-            };
-            reader.message(&line);
-            reader.message(json.as_bytes());
+            read_messages([line.as_slice(), b"\n", json.as_bytes(), b"\n"]);
         }
     }
 }

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is killed or stopped from outside: kvet leaves no QEMU behind, and a
+//! QEMU that dies or stops is told from a kernel that does.
+//!
+//! `KVET_KILLS` sets how often kvet is killed; `make kills` asks for 100.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Project, finish, plan, wait_until};
+
+/// A linear congruential generator: moments only have to be spread, and the
+/// same ones come again when a test is repeated (Knuth's MMIX constants).
+struct Moments(u64);
+
+impl Moments {
+    fn next(&mut self, below: Duration) -> Duration {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        below.mul_f64((self.0 >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+/// Process ids of the QEMUs whose name holds `text`.
+fn qemus(text: &str) -> Vec<i32> {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_string_lossy().parse().ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            (line.contains("qemu-system") && line.contains(text)).then_some(pid)
+        })
+        .collect()
+}
+
+fn signal(signal: &str, pid: i32) {
+    let status = std::process::Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+/// A plan of a series that nobody else has, so that its QEMUs can be told apart.
+fn project(series: &str, tests: &str, deadlines: &str) -> Project {
+    let project = Project::new();
+    project.series(series, "Subject: [PATCH] nothing\n\nnothing\n");
+    project.write("configs/plans/mine.yaml", &plan(series, "", tests, deadlines));
+    project
+}
+
+#[test]
+fn killing_kvet_at_any_moment_leaves_no_qemu() {
+    let kills = std::env::var("KVET_KILLS").map_or(5, |count| count.parse().unwrap());
+    let mut moments = Moments(1);
+    let project = project("killed", "{name: selftest_hang}", "");
+    // Builds the image, so that what is killed below is a boot.
+    assert_eq!(project.kvet(&["build", "mine", "--variant", "base"]).code, 0);
+    let (mut with_qemu, mut worst) = (0, Duration::ZERO);
+    for _ in 0..kills {
+        let mut child =
+            project.command(&["run", "mine", "--variant", "base", "-q"]).spawn().unwrap();
+        std::thread::sleep(moments.next(Duration::from_secs(4)));
+        with_qemu += usize::from(!qemus("killed/debian-6.12").is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let killed = Instant::now();
+        while !qemus("killed/debian-6.12").is_empty() {
+            assert!(killed.elapsed() < Duration::from_secs(1), "QEMU outlives kvet");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        worst = worst.max(killed.elapsed());
+    }
+    println!(
+        "kvet killed {kills} times, {with_qemu} with QEMU running; QEMU gone within {worst:?}"
+    );
+    assert!(with_qemu > 0, "no moment hit a running guest");
+}
+
+/// Runs two tests, does `what` to the first one's QEMU in the given phase, and
+/// expects an infra fault for it and a result for the second.
+#[track_caller]
+fn disturb(series: &str, phase: &str, signal_name: &str, words: &str) {
+    let tests = "{name: selftest_hang}\n  - {name: selftest_pass}";
+    let project = project(series, tests, "deadlines: {boot: 30s, test: 6s}\n");
+    let began = Instant::now();
+    let child = project.command(&["run", "mine", "--variant", "base"]).spawn().unwrap();
+    let name = format!("{series}/debian-6.12");
+    wait_until("QEMU", || !qemus(&name).is_empty());
+    if phase == "test" {
+        wait_until("a running test", || project.events().contains(r#""phase":"test""#));
+    }
+    signal(signal_name, qemus(&name)[0]);
+    let ended = finish(child, began);
+    assert_eq!(ended.code, 3, "{ended:?}");
+    assert!(ended.stdout.contains(words), "{words:?} is not in\n{}", ended.stdout);
+    let result = project.result();
+    let second = &result["cells"][0]["tests"][1];
+    assert_eq!(second["faults"], serde_json::json!([]), "{second}");
+    assert!(qemus(&name).is_empty());
+}
+
+#[test]
+fn a_qemu_killed_while_it_boots_is_an_infra_fault() {
+    disturb("dead-boot", "boot", "-KILL", "QEMU died: killed by signal 9 (SIGKILL)");
+}
+
+#[test]
+fn a_qemu_killed_during_a_test_is_an_infra_fault() {
+    disturb("dead-test", "test", "-KILL", "QEMU died: killed by signal 9 (SIGKILL)");
+}
+
+#[test]
+fn a_qemu_stopped_during_a_test_is_an_infra_fault_and_goes() {
+    disturb("stopped-test", "test", "-STOP", "QEMU no longer answers");
+}
