@@ -96,6 +96,9 @@ enum Command {
         /// Only this variant (may be repeated).
         #[arg(long, value_name = "V", value_parser = variant)]
         variant: Vec<VariantName>,
+        /// A splat that both variants have is not acceptable either.
+        #[arg(long)]
+        strict: bool,
         /// Print the resolved plan and stop.
         #[arg(long)]
         dry_run: bool,
@@ -243,9 +246,13 @@ impl Cli {
                 };
                 self.run_plan(plan, &selection, false).await
             }
-            Command::Run { plan, test, variant, dry_run } => {
-                let selection =
-                    Selection { test: test.clone(), variants: variant.clone(), build_only: false };
+            Command::Run { plan, test, variant, strict, dry_run } => {
+                let selection = Selection {
+                    test: test.clone(),
+                    variants: variant.clone(),
+                    build_only: false,
+                    strict: *strict,
+                };
                 self.run_plan(plan, &selection, *dry_run).await
             }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {

@@ -265,6 +265,9 @@ fn a_splat_of_both_or_of_base_alone_does_not_count() {
         case.run(vec![(Base, warning()), (Patched, warning())]).exit_code,
         ExitCode::Acceptable
     );
+    case.selection.strict = true;
+    let both = case.run(vec![(Base, warning()), (Patched, warning())]);
+    assert_eq!(both.exit_code, ExitCode::Behaviour);
     let gone = vec![(Base, warning()), (Patched, completed(&[("kicks", 9)]))];
     assert_eq!(case.run(gone).exit_code, ExitCode::Acceptable);
 }

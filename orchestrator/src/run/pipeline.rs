@@ -69,6 +69,8 @@ pub struct Selection {
     pub variants: Vec<VariantName>,
     /// Images only.
     pub build_only: bool,
+    /// A splat that both variants have is not acceptable either.
+    pub strict: bool,
 }
 
 /// Runs a plan. Always gives a result: what went wrong is in it.
@@ -109,6 +111,7 @@ pub async fn run(
                 variants: BTreeMap::new(),
                 identical: false,
                 allow_identical: plan.allow_identical,
+                strict: selection.strict,
                 splats: Vec::new(),
                 faults: Vec::new(),
                 tests: Vec::new(),

@@ -77,6 +77,9 @@ pub struct CellResult {
     /// The plan allows that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_identical: bool,
+    /// A splat that both variants have counts too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
     /// What broke in the guests.
     pub splats: Vec<SplatRow>,
     /// Why there is no result, where there is none.
@@ -155,6 +158,7 @@ impl CellResult {
         let tests = self.tests.iter().map(TestResult::exit_code);
         let splats = self.splats.iter().map(|row| match (row.verdict, &row.allowed) {
             (SplatVerdict::New, None) => ExitCode::Behaviour,
+            (SplatVerdict::Both, None) if self.strict => ExitCode::Behaviour,
             _ => ExitCode::Acceptable,
         });
         let identical = match (self.identical, self.allow_identical) {

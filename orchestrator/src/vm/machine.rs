@@ -399,15 +399,14 @@ impl<'a> Watch<'a> {
             return HaltReason::Completed;
         }
         match exit {
-            Some(status) if !greeted && !status.success() => {
+            // Whoever refuses arguments exits; a signal comes from elsewhere.
+            Some(status) if !greeted && status.code().is_some_and(|code| code != 0) => {
                 HaltReason::QemuRefused { how: ending(status), stderr }
             }
             Some(status) if !status.success() => {
                 HaltReason::QemuDied { how: ending(status), stderr }
             }
-            Some(status) if !self.reset_seen => {
-                HaltReason::QemuDied { how: ending(status), stderr }
-            }
+            Some(_) if !self.reset_seen => HaltReason::UnexpectedEnd,
             _ => HaltReason::Reset,
         }
     }
