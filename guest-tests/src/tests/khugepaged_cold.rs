@@ -76,21 +76,13 @@ fn run(context: &mut Context) -> TestResult {
 
     let khugepaged = Khugepaged::stop(huge_page / PAGE)?;
     let (mut kicks, mut loses_cold) = (Vec::new(), false);
-    for (name, advice) in [
-        ("none", None),
-        ("cold", Some(Advice::Cold)),
-        ("free", Some(Advice::Free)),
-    ] {
+    for (name, advice) in
+        [("none", None), ("cold", Some(Advice::Cold)), ("free", Some(Advice::Free))]
+    {
         let round = round(&khugepaged, advice, size, pmds)?;
         context.observe(&format!("kicks.{name}"), round.kicks)?;
-        context.observe(
-            &format!("collapsed_untouched.{name}"),
-            round.collapsed_untouched,
-        )?;
-        context.observe(
-            &format!("collapsed_touched.{name}"),
-            round.collapsed_touched,
-        )?;
+        context.observe(&format!("collapsed_untouched.{name}"), round.collapsed_untouched)?;
+        context.observe(&format!("collapsed_touched.{name}"), round.collapsed_touched)?;
         kicks.push(round.kicks);
         loses_cold |= !round.collapsed_touched;
     }
@@ -145,11 +137,7 @@ fn round(
     cold.touch(all)?;
     let collapsed_touched =
         kick_until(khugepaged, limit, || Ok(cold.huge_bytes()? == size as u64))?.is_some();
-    Ok(Round {
-        kicks,
-        collapsed_untouched,
-        collapsed_touched,
-    })
+    Ok(Round { kicks, collapsed_untouched, collapsed_touched })
 }
 
 /// A task with touched small pages that is the last on khugepaged's list.

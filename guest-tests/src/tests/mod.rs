@@ -54,25 +54,11 @@ mod checks {
         for test in all() {
             assert!(valid_name(test.name), "{}", test.name);
             assert!(names.insert(test.name), "{} twice", test.name);
-            assert!(
-                !test.summary.is_empty() && !test.summary.contains('\n'),
-                "{}",
-                test.name
-            );
+            assert!(!test.summary.is_empty() && !test.summary.contains('\n'), "{}", test.name);
             let mut parameters = BTreeSet::new();
             for parameter in test.parameters {
-                assert!(
-                    valid_name(parameter.name),
-                    "{}: {}",
-                    test.name,
-                    parameter.name
-                );
-                assert!(
-                    parameters.insert(parameter.name),
-                    "{}: {}",
-                    test.name,
-                    parameter.name
-                );
+                assert!(valid_name(parameter.name), "{}: {}", test.name, parameter.name);
+                assert!(parameters.insert(parameter.name), "{}: {}", test.name, parameter.name);
             }
         }
     }

@@ -180,9 +180,7 @@ fn kill(context: &mut Context) -> TestResult {
     for _ in 0..2 {
         kill_process(getpid(), signal).why(format_args!("send signal {number}"))?;
     }
-    Err(Stop::fail(format!(
-        "signal {number} does not end a process"
-    )))
+    Err(Stop::fail(format!("signal {number} does not end a process")))
 }
 
 fn panic_kernel(context: &mut Context) -> TestResult {
@@ -213,10 +211,7 @@ fn fault(context: &mut Context) -> TestResult {
     Ok(())
 }
 
-#[expect(
-    unsafe_code,
-    reason = "only what the language forbids makes a CPU trap"
-)]
+#[expect(unsafe_code, reason = "only what the language forbids makes a CPU trap")]
 fn trap(context: &mut Context) -> TestResult {
     let vector: u32 = context.integer("vector")?;
     context.observe("alive", true)?;
@@ -231,9 +226,7 @@ fn trap(context: &mut Context) -> TestResult {
             _ => return Err(Stop::fail(format!("no way to raise exception {vector}"))),
         }
     }
-    Err(Stop::fail(format!(
-        "exception {vector} does not end a process"
-    )))
+    Err(Stop::fail(format!("exception {vector} does not end a process")))
 }
 
 fn trap_child(context: &mut Context) -> TestResult {
@@ -291,20 +284,12 @@ fn words(context: &mut Context) -> TestResult {
 fn kill_init(context: &mut Context) -> TestResult {
     context.observe("alive", true)?;
     let maps = fs::read_to_string("/proc/1/maps").why("read init's memory map")?;
-    let code = maps
-        .lines()
-        .find_map(executable_range)
-        .why("find init's code")?;
+    let code = maps.lines().find_map(executable_range).why("find init's code")?;
     // UD2, over and over. From an odd address it is another instruction, whose
     // stream ends at code that is not there.
     let ud2 = [0x0f, 0x0b].repeat((code.end - code.start) / 2);
-    let memory = OpenOptions::new()
-        .write(true)
-        .open("/proc/1/mem")
-        .why("open init's memory")?;
-    memory
-        .write_all_at(&ud2, code.start as u64)
-        .why("write init's memory")?;
+    let memory = OpenOptions::new().write(true).open("/proc/1/mem").why("open init's memory")?;
+    memory.write_all_at(&ud2, code.start as u64).why("write init's memory")?;
     // Init wakes for its heartbeat.
     sleep(Duration::from_secs(10));
     Err(Stop::fail("init survived"))
@@ -325,10 +310,7 @@ fn own_records() -> TestResult<File> {
         .into_iter()
         .find_map(|(path, target)| target.starts_with("pipe:").then_some(path))
         .why("find the pipe to init")?;
-    OpenOptions::new()
-        .write(true)
-        .open(path)
-        .why("open the pipe to init")
+    OpenOptions::new().write(true).open(path).why("open the pipe to init")
 }
 
 /// Lines of which each breaks the protocol in another way.
@@ -391,8 +373,7 @@ fn open_files(process: &str) -> TestResult<Vec<(PathBuf, String)>> {
 }
 
 fn send(file: &mut File, bytes: &[u8]) -> TestResult {
-    file.write_all(bytes)
-        .why("send what is not the test's to send")
+    file.write_all(bytes).why("send what is not the test's to send")
 }
 
 #[cfg(test)]
@@ -424,10 +405,7 @@ mod tests {
     #[test]
     fn the_forged_end_is_a_record_and_the_others_are_not_all() {
         let end = forged(5).unwrap();
-        assert!(matches!(
-            serde_json::from_slice(&end),
-            Ok(Record::End { .. })
-        ));
+        assert!(matches!(serde_json::from_slice(&end), Ok(Record::End { .. })));
         for line in [0, 1, 2, 6] {
             assert!(serde_json::from_slice::<Record>(&forged(line).unwrap()).is_err());
         }
