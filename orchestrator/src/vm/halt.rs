@@ -89,7 +89,10 @@ impl HaltReason {
                 Kind::HardLockup => "hard_lockup",
                 Kind::RcuStall => "rcu_stall",
                 Kind::OomKill => "oom_kill",
-                _ => "oops",
+                Kind::BadUsercopy | Kind::ListCorruption => "bug",
+                kind if kind.is_fatal() => "oops",
+                // The kernel would have gone on, but was told to panic.
+                _ => "panic",
             },
             Self::BootHang { .. } => "boot_hang",
             Self::TestHang { .. } => "test_hang",
