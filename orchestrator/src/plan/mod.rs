@@ -4,6 +4,7 @@
 
 pub mod manifest;
 pub mod resolve;
+mod series_file;
 pub mod yaml;
 
 use std::collections::BTreeMap;

@@ -9,22 +9,17 @@ use bytesize::ByteSize;
 use kvet_records::{TestInfo, Value};
 
 use super::manifest::{
-    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SERIES_SCHEMA, SeriesFile,
-    TestEntry, VariantName,
+    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SeriesFile, TestEntry,
+    VariantName,
 };
 use super::yaml::{Document, closest, load};
-use super::{
-    Cell, Config, Deadlines, Fragment, Guest, Kernel, PatchFile, PatchSet, Plan, Series, Test,
-    Tests,
-};
+use super::{Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
 use crate::fault::Fault;
 
 /// The smallest guest in which the kernel and an initramfs have room.
 const MIN_MEMORY: ByteSize = ByteSize::mib(64);
 /// Most vCPUs that QEMU's microvm takes.
 const MAX_VCPUS: u32 = 288;
-/// Largest patch that is read; the largest mails on the kernel's lists are far below.
-const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Finds the plan that a user names: a path, or a name in `configs/plans/` of
 /// the folder that kvet runs in or of one above.
@@ -81,11 +76,11 @@ fn root_of(file: &Path) -> PathBuf {
         .to_owned()
 }
 
-struct Resolver<'a> {
-    root: PathBuf,
+pub(super) struct Resolver<'a> {
+    pub(super) root: PathBuf,
     document: Document<PlanFile>,
-    tests: &'a Tests,
-    faults: Vec<Fault>,
+    pub(super) tests: &'a Tests,
+    pub(super) faults: Vec<Fault>,
 }
 
 impl Resolver<'_> {
@@ -133,7 +128,7 @@ impl Resolver<'_> {
         self.faults.push(fault);
     }
 
-    fn report_unknown(&mut self, path: &str, kind: &str, name: &str, names: &[String]) {
+    pub(super) fn report_unknown(&mut self, path: &str, kind: &str, name: &str, names: &[String]) {
         let fault = self.document.fault(path, format!("no {kind} {name:?}"));
         self.faults.push(fault.help(known(name, names)));
     }
@@ -362,89 +357,6 @@ impl Resolver<'_> {
         (cells, skipped)
     }
 
-    fn series_file(&mut self, path: &str, name: &str) -> Option<(PathBuf, Document<SeriesFile>)> {
-        let patches = self.root.join("patches");
-        let folder = if name.contains('/') { self.root.join(name) } else { patches.join(name) };
-        if !folder.is_dir() {
-            self.report_unknown(path, "series", name, &folders_in(&patches));
-            return None;
-        }
-        match load::<SeriesFile>(&folder.join("series.yaml")) {
-            Ok(document) if document.value.schema != SERIES_SCHEMA => {
-                self.faults.push(wrong_schema(&document, &document.value.schema, SERIES_SCHEMA));
-                None
-            }
-            Ok(document) => Some((folder, document)),
-            Err(fault) => {
-                self.faults.push(fault);
-                None
-            }
-        }
-    }
-
-    fn series(
-        &mut self,
-        folder: &Path,
-        document: &Document<SeriesFile>,
-        kernel: &str,
-    ) -> Option<Series> {
-        let faults = self.faults.len();
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !is_component(&name) {
-            self.faults.push(document.fault("", format!("{name:?} cannot name a series")));
-        }
-        let file = &document.value;
-        for (index, expectation) in file.expect.iter().enumerate() {
-            if !self.tests.contains_key(&expectation.test) {
-                let names: Vec<String> = self.tests.keys().cloned().collect();
-                let fault = document.fault(
-                    &format!("expect.{index}.test"),
-                    format!("no guest test {:?}", expectation.test),
-                );
-                self.push_once(fault.help(known(&expectation.test, &names)));
-            }
-        }
-        let entry = &file.kernels[kernel];
-        let mut prerequisites = Vec::new();
-        for (index, wanted) in entry.prerequisites.iter().enumerate() {
-            let all = self.root.join("patches/prerequisites");
-            let folder = all.join(wanted);
-            if !is_component(wanted) || !folder.is_dir() {
-                let place = format!("kernels.{kernel}.prerequisites.{index}");
-                let fault = document.fault(&place, format!("no prerequisite {wanted:?}"));
-                self.push_once(fault.help(known(wanted, &folders_in(&all))));
-                continue;
-            }
-            match patches_in(&folder) {
-                Ok(patches) => prerequisites.push(PatchSet { name: wanted.clone(), patches }),
-                Err(fault) => self.push_once(fault),
-            }
-        }
-        let patches = match patches_in(folder) {
-            Ok(patches) => patches,
-            Err(fault) => {
-                self.push_once(fault);
-                Vec::new()
-            }
-        };
-        (self.faults.len() == faults).then(|| Series {
-            name,
-            title: file.title.clone(),
-            link: file.link.clone(),
-            direction: entry.direction,
-            prerequisites,
-            patches,
-            expect: file.expect.clone(),
-        })
-    }
-
-    /// A series is read once for each kernel, but its errors are shown once.
-    fn push_once(&mut self, fault: Fault) {
-        if !self.faults.contains(&fault) {
-            self.faults.push(fault);
-        }
-    }
-
     fn check_component(&mut self, path: &str, kind: &str, name: &str) {
         if !is_component(name) {
             let fault = self.document.fault(path, format!("{name:?} cannot name a {kind}"));
@@ -461,7 +373,7 @@ fn with_suffix(path: PathBuf, extension: &str) -> PathBuf {
     name.into()
 }
 
-fn wrong_schema<T>(document: &Document<T>, found: &str, expected: &str) -> Fault {
+pub(super) fn wrong_schema<T>(document: &Document<T>, found: &str, expected: &str) -> Fault {
     document
         .fault("schema", format!("schema {found:?} is not known here"))
         .help(format!("this kvet reads {expected}"))
@@ -480,33 +392,8 @@ fn merge(name: &str, chain: &[&GuestEntry]) -> Guest {
     }
 }
 
-/// The `*.patch` files of a folder in the order of their names.
-fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
-    let mut patches = Vec::new();
-    for name in files_in(folder, "patch") {
-        let path = folder.join(&name);
-        let read = |error: std::io::Error| {
-            Fault::plan(format!("cannot be read: {error}")).at(path.display())
-        };
-        let size = std::fs::metadata(&path).map_err(read)?.len();
-        if size > MAX_PATCH_BYTES {
-            return Err(
-                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display())
-            );
-        }
-        let bytes = std::fs::read(&path).map_err(read)?;
-        patches.push(PatchFile { name, path, bytes });
-    }
-    if patches.is_empty() {
-        return Err(Fault::plan("no *.patch file in the folder")
-            .at(folder.display())
-            .help("put the series there as `git format-patch` writes it"));
-    }
-    Ok(patches)
-}
-
 /// Whether a name may become one component of a path.
-fn is_component(name: &str) -> bool {
+pub(super) fn is_component(name: &str) -> bool {
     name.len() <= 100
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
@@ -525,7 +412,7 @@ fn is_command_line_word(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-fn files_in(folder: &Path, extension: &str) -> Vec<String> {
+pub(super) fn files_in(folder: &Path, extension: &str) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -545,7 +432,7 @@ fn names_in(folder: &Path, extension: &str) -> Vec<String> {
         .collect()
 }
 
-fn folders_in(folder: &Path) -> Vec<String> {
+pub(super) fn folders_in(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -558,7 +445,7 @@ fn folders_in(folder: &Path) -> Vec<String> {
     names
 }
 
-fn known(wrong: &str, names: &[String]) -> String {
+pub(super) fn known(wrong: &str, names: &[String]) -> String {
     match closest(wrong, names.iter().map(String::as_str)) {
         Some(right) => format!("did you mean `{right}`?"),
         None if names.is_empty() => "there are none".to_owned(),

@@ -7,6 +7,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -157,7 +158,9 @@ impl Store {
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
     let write = || -> io::Result<()> {
         let folder = path.parent().unwrap_or_else(|| Path::new("."));
-        let file = tempfile::NamedTempFile::new_in(folder)?;
+        // As other programs make files: the umask decides who may read them.
+        let mode = std::fs::Permissions::from_mode(0o666);
+        let file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
         std::fs::write(file.path(), bytes)?;
         file.as_file().sync_all()?;
         file.persist(path)?;

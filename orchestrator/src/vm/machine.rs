@@ -18,16 +18,15 @@ use command_fds::{CommandFdExt, FdMapping};
 use kvet_records::Job;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::command_line::{Channels, arguments, script};
 use super::console::Console;
+use super::control::Control;
 use super::deadline::Limits;
-use super::evidence::{self, Symbols};
 use super::halt::{BootReport, HaltReason};
-use super::qmp::{Qmp, QmpEvent};
+use super::qmp::QmpEvent;
 use super::spec::VmSpec;
 use super::splat::SplatKind;
 use crate::fault::{Fault, escape};
@@ -43,8 +42,6 @@ const GATHER: Duration = Duration::from_secs(2);
 const LEAVE: Duration = Duration::from_secs(10);
 /// A guest that is alive sends a heartbeat every second; three missed are none.
 const HEARTBEAT_SILENCE: Duration = Duration::from_secs(10);
-/// How long a hung guest's registers may take to read.
-const EXAMINE: Duration = Duration::from_secs(3);
 /// How long a hung guest may take to print its stacks, if it still can.
 const STACKS: Duration = Duration::from_millis(1500);
 /// How long QEMU may take to exit once its streams have ended.
@@ -152,7 +149,6 @@ impl Machine {
         let mut record_log = create("records.jsonl")?;
         let stderr = qemu.child().stderr.take();
         let stderr = tokio::spawn(read_bounded(stderr));
-        let connecting = tokio::spawn(Qmp::connect(qmp, transcript));
 
         let mut line = serde_json::to_vec(&request.job).unwrap_or_default();
         line.push(b'\n');
@@ -160,7 +156,7 @@ impl Machine {
         let _ = job.write_all(&line).await;
 
         let mut watch = Watch::new(request, began);
-        let mut control = Control::Connecting(connecting);
+        let mut control = Control::connect(qmp, transcript);
         let (mut from_console, mut from_records) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         let (mut console_open, mut records_open) = (true, true);
         let lost = |error: std::io::Error| Fault::io("keep the boot's traces", &error);
@@ -425,73 +421,6 @@ fn is_stuck(kind: SplatKind) -> bool {
             | Kind::WorkqueueLockup
             | Kind::PossibleDeadlock
     )
-}
-
-/// The QMP connection through its life.
-enum Control {
-    Connecting(
-        tokio::task::JoinHandle<Result<(Qmp, UnboundedReceiver<QmpEvent>), super::qmp::QmpError>>,
-    ),
-    Connected(Qmp, UnboundedReceiver<QmpEvent>),
-    Gone {
-        greeted: bool,
-    },
-}
-
-impl Control {
-    /// The next event; never returns once QEMU is gone. Safe to cancel.
-    async fn next(&mut self) -> QmpEvent {
-        loop {
-            match self {
-                Self::Connecting(connecting) => {
-                    *self = match connecting.await {
-                        Ok(Ok((qmp, events))) => Self::Connected(qmp, events),
-                        _ => Self::Gone { greeted: false },
-                    };
-                }
-                Self::Connected(_, events) => match events.recv().await {
-                    Some(event) => return event,
-                    None => *self = Self::Gone { greeted: true },
-                },
-                Self::Gone { .. } => std::future::pending().await,
-            }
-        }
-    }
-
-    /// Where a hung guest stands; none when QEMU does not answer in time.
-    async fn examine(&mut self, request: &BootRequest) -> Option<evidence::Evidence> {
-        let Self::Connected(qmp, _) = self else { return None };
-        let symbols = Symbols::load(&request.vmlinux);
-        let collecting = evidence::collect(qmp, request.spec.vcpus, &symbols);
-        tokio::time::timeout(EXAMINE, collecting).await.ok()?.ok()
-    }
-
-    /// Asks the kernel for every CPU's stack and every blocked task's, by sysrq
-    /// on the serial line; one that is stuck with interrupts off says nothing.
-    async fn ask_for_stacks(&mut self, console: &mut UnixStream) {
-        let Self::Connected(qmp, _) = self else { return };
-        for key in [b"l", b"w"] {
-            let send_break = qapi::qmp::chardev_send_break { id: "console".to_owned() };
-            let asked = tokio::time::timeout(Duration::from_millis(200), qmp.execute(&send_break));
-            if matches!(asked.await, Ok(Ok(_))) {
-                let write =
-                    tokio::time::timeout(Duration::from_millis(200), console.write_all(key));
-                let _ = write.await;
-            }
-        }
-    }
-
-    /// Asks QEMU to leave; it is killed right afterwards in any case.
-    async fn quit(&mut self) {
-        if let Self::Connected(qmp, _) = self {
-            let quit = qapi::qmp::quit {};
-            let _ = tokio::time::timeout(Duration::from_millis(500), qmp.execute(&quit)).await;
-        }
-    }
-
-    fn greeted(&self) -> bool {
-        matches!(self, Self::Connected(..) | Self::Gone { greeted: true })
-    }
 }
 
 async fn read_bounded(stream: Option<tokio::process::ChildStderr>) -> String {

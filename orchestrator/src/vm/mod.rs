@@ -4,6 +4,7 @@
 pub mod accel;
 pub mod command_line;
 pub mod console;
+pub mod control;
 pub mod deadline;
 pub mod evidence;
 pub mod halt;
