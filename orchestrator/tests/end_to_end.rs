@@ -262,6 +262,47 @@ fn a_source_that_already_holds_the_series_leaves_nothing_to_do() {
     ended_with(&ended, 6, &["nothing to do", "already holds the series again"]);
 }
 
+/// A QEMU that hangs with KVM and works without, first in `PATH`.
+fn hanging_kvm(project: &Project) -> std::ffi::OsString {
+    use std::os::unix::fs::PermissionsExt;
+    project.write(
+        "bin/qemu-system-x86_64",
+        "#!/bin/sh\ncase \"$*\" in\n*'-accel kvm'*) exec sleep 1000 ;;\nesac\nPATH=${PATH#*:} exec qemu-system-x86_64 \"$@\"\n",
+    );
+    let path = project.path().join("bin/qemu-system-x86_64");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut folders = vec![project.path().join("bin")];
+    folders.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+    std::env::join_paths(folders).unwrap()
+}
+
+#[test]
+fn a_kvm_whose_guests_hang_is_found_out_and_the_translator_used() {
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/kvm") {
+        println!(
+            "not run: /dev/kvm cannot be opened here ({error}), so there is nothing to find out"
+        );
+        return;
+    }
+    let project = Project::new();
+    let path = hanging_kvm(&project);
+    let began = Instant::now();
+    let doctor = project.command(&["doctor"]).env("PATH", &path).spawn().unwrap();
+    let doctor = finish(doctor, began);
+    assert!(doctor.took.as_secs() < 15, "{:?}", doctor.took);
+    let words =
+        "KVM                  not used: a guest of a hundred instructions was not done after 4 s";
+    assert!(doctor.stdout.contains(words), "{}", doctor.stdout);
+
+    project.write(
+        "configs/plans/mine.yaml",
+        &plan("khugepaged-cold", "", "{name: selftest_pass}", ""),
+    );
+    let mut command = project.command(&["run", "mine", "--variant", "base"]);
+    let ended = finish(command.env("PATH", &path).spawn().unwrap(), Instant::now());
+    ended_with(&ended, 0, &["tcg (no KVM: a guest of a hundred instructions"]);
+}
+
 #[test]
 fn ctrl_c_during_a_boot_ends_everything_at_once() {
     let project = Project::new();

@@ -9,8 +9,7 @@ use bytesize::ByteSize;
 use kvet_records::{TestInfo, Value};
 
 use super::manifest::{
-    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, SeriesFile, TestEntry,
-    VariantName,
+    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, TestEntry, VariantName,
 };
 use super::yaml::{Document, closest, load};
 use super::{Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};

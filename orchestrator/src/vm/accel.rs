@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::deadline::Limits;
 use super::halt::HaltReason;
 use super::machine::{BootRequest, boot};
+use super::probe_rom;
 use super::spec::{Accelerator, VmSpec};
 use crate::fault::Fault;
 use crate::run::event::Events;
@@ -113,6 +114,12 @@ async fn probe(
     folder: &Path,
     stop: &CancellationToken,
 ) -> Result<Result<(), String>, Fault> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Fault::io(format!("make {}", folder.display()), &error))?;
+    let rom = stop.run_until_cancelled(probe_rom::run(&spec.qemu, Accelerator::Kvm, folder)).await;
+    if let Err(reason) = rom.ok_or_else(Fault::interrupted)? {
+        return Ok(Err(reason));
+    }
     let request = BootRequest {
         task: "KVM probe".to_owned(),
         spec: VmSpec { accelerator: Accelerator::Kvm, cpu: "host".to_owned(), ..spec.clone() },
