@@ -299,6 +299,9 @@ pub fn read(text: &str) -> Body {
     if t.is_empty() {
         return Body::Part;
     }
+    if t == "?" {
+        return Body::Part;
+    }
     if t.starts_with("---[ end") {
         return Body::End;
     }
@@ -336,12 +339,6 @@ pub struct Facts {
 impl Facts {
     /// Takes what `text` says and is not yet known.
     pub fn learn(&mut self, text: &str) {
-        static CPU: LazyLock<Regex> = LazyLock::new(|| re(r"CPU(?:: ?|#)(\d{1,6})"));
-        static PID: LazyLock<Regex> = LazyLock::new(|| {
-            re(
-                r"PID: ?(\d{1,10})(?: UID: ?\d+)?(?:,? [Cc]omm: ?(.{1,32}?)(?: (?:Not t|T)ainted|$))?",
-            )
-        });
         static NEW: LazyLock<Regex> = LazyLock::new(|| re(r"CPU#\d+: (.{1,32})/(\d{1,10})$"));
         static TASK: LazyLock<Regex> = LazyLock::new(|| re(r"INFO: task (.{1,32}):(\d{1,10}) "));
         static TAINT: LazyLock<Regex> =
@@ -359,20 +356,48 @@ impl Facts {
                 self.comm = comm.map(str::to_owned);
             }
         };
-        if let Some(m) = TASK.captures(text).or_else(|| NEW.captures(text)) {
+        let task = || TASK.captures(text).filter(|_| text.contains("INFO: task"));
+        let new = || NEW.captures(text).filter(|_| text.contains("CPU#"));
+        if let Some(m) = task().or_else(new) {
             set(&m[2], Some(&m[1]));
-        } else if let Some(m) = PID.captures(text) {
-            set(&m[1], m.get(2).map(|c| c.as_str()));
+        } else if let Some((pid, rest)) = number(text, "PID:") {
+            set(pid, comm(rest));
         }
         if self.cpu.is_none() {
-            self.cpu = CPU.captures(text).and_then(|m| m[1].parse().ok());
+            let cpu = number(text, "CPU:").or_else(|| number(text, "CPU#"));
+            self.cpu = cpu.and_then(|(n, _)| n.parse().ok());
         }
-        if self.taint.is_none() {
+        if self.taint.is_none() && text.contains("Tainted: ") {
             self.taint = TAINT
                 .captures(text)
                 .map(|m| m[1].chars().filter(|c| c.is_ascii_uppercase()).collect());
         }
     }
+}
+
+/// The number behind a mark, and what follows it.
+fn number<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
+    let (_, rest) = text.split_once(mark)?;
+    let rest = rest.strip_prefix(' ').unwrap_or(rest);
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    (1..=10).contains(&digits).then(|| (&rest[..digits], &rest[digits..]))
+}
+
+/// The command name in what follows a pid: ` UID: 0, comm: NAME Not tainted`.
+fn comm(rest: &str) -> Option<&str> {
+    let rest = match rest.strip_prefix(" UID:") {
+        Some(rest) => rest.trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit()),
+        None => rest,
+    };
+    let rest = rest.trim_start_matches([' ', ',']);
+    let rest = rest.strip_prefix("Comm: ").or_else(|| rest.strip_prefix("comm: "))?;
+    let end = [" Not tainted", " Tainted"]
+        .iter()
+        .filter_map(|e| rest.find(e))
+        .min()
+        .unwrap_or(rest.len());
+    let name = &rest[..end];
+    (!name.is_empty() && name.chars().count() <= 32).then_some(name)
 }
 
 fn re(pattern: &str) -> Regex {

@@ -140,7 +140,12 @@ pub fn parse(text: &str) -> Option<Frame<'_>> {
             return Some(Frame { name: base, reliable, inline: false });
         }
     }
-    (rest.starts_with(") from ")).then_some(Frame { name: base, reliable, inline: false })
+    let module = || rest.starts_with(" [") && rest.contains("]) from ");
+    (rest.starts_with(") from ") || module()).then_some(Frame {
+        name: base,
+        reliable,
+        inline: false,
+    })
 }
 
 /// Reads a line that names the instruction pointer, on any architecture.
@@ -174,7 +179,6 @@ pub fn pointer(text: &str) -> Option<Pointer<'_>> {
     if s.starts_with("EIP: ") && rest.contains("EFLAGS") {
         return None;
     }
-    let rest = if s.starts_with("Krnl") { rest.split_once('(')?.1 } else { rest };
     let rest = skip_addresses(rest);
     if let Some((name, rest)) = symbol(rest) {
         let inline = rest.ends_with("[inline]");
@@ -230,6 +234,10 @@ mod tests {
                 "[<c0108c9c>] (frob_widget+0x1/0x2) from [<c0105338>] (caller+0x10/0x14)",
                 "frob_widget",
             ),
+            (
+                "[<7f0d0248>] (frob_widget [widget]) from [<7f0d04ac>] (caller+0xc8/0x258 [widget])",
+                "frob_widget",
+            ),
             (" frob_widget from caller+0x10/0x14", "frob_widget"),
             (" frob_widget+0x1f/0x30 (P)", "frob_widget"),
             ("[0000000000456789] frob_widget+0x1f/0x30", "frob_widget"),
@@ -278,6 +286,7 @@ mod tests {
             "epc   : 80123456 f+0x1/0x2",
             "NIP [c000000000123456] f+0x1/0x2",
             "Krnl PSW : 0704c00180000000 0000000000123456 (f+0x1/0x2)",
+            "Krnl PSW : 0704c00180000000 0000000000123456 f (mm/f.c:12 (discriminator 2))",
             "TPC: <f+0x1/0x2>",
         ] {
             let Some(Pointer::At(frame)) = pointer(text) else { panic!("{text}") };

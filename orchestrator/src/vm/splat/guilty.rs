@@ -72,15 +72,17 @@ pub fn choose(head: &Head, names: &[Named], origin: &[Named], at: &[String]) -> 
         Find::Hung => hung(names),
         Find::Stall => stall(names, head.skip, true),
         Find::Deep => stall(names, head.skip, false).or_else(|| first(names.iter(), head.skip)),
-        Find::Origin => first(origin.iter(), Skip::Page).or_else(|| first(names.iter(), head.skip)),
+        Find::Origin => first(origin.iter(), Skip::Page)
+            .or_else(|| first(names.iter(), Skip::Page))
+            .or_else(|| first(names.iter(), head.skip)),
         Find::Became => first(origin.iter(), head.skip)
             .or_else(|| at.first().map(String::as_str))
             .or_else(|| first(names.iter(), head.skip)),
     };
     let any = || {
-        let plain = names.iter().find(|n| !helpers::is_instrumentation(&n.name));
+        let plain = names.iter().find(|n| !helpers::is_reporting(&n.name));
         let common = names.iter().find(|n| !helpers::is_helper(&n.name, Skip::Common));
-        common.or(plain).or_else(|| names.first()).map(|n| n.name.as_str())
+        common.or(plain).map(|n| n.name.as_str())
     };
     found.or(own).or_else(any).map(|f| helpers::syscall_name(f).to_owned())
 }

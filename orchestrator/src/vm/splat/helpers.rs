@@ -13,6 +13,7 @@
 use super::lists::{
     ALLOCATOR, ANCHOR_STARTS, ANCHORS, CONTAINS, DISPATCH, EXACT, HUNG, PREFIX, SYSCALL,
 };
+use regex::Regex;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -66,19 +67,37 @@ pub enum Skip {
     Stack,
 }
 
+/// One expression for a whole list, so that a name is read once and not once per word.
+struct Words(LazyLock<Regex>);
+
+impl Words {
+    const fn new(build: fn() -> Regex) -> Self {
+        Words(LazyLock::new(build))
+    }
+    fn fit(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+}
+
+fn any_of(before: &str, lists: &[&'static str]) -> Regex {
+    let words: Vec<_> = lists.iter().flat_map(|l| words(l)).map(regex::escape).collect();
+    Regex::new(&format!("{before}(?:{})", words.join("|"))).expect("fixed words")
+}
+
+static HELPS: Words = Words::new(|| any_of("^", &[PREFIX, ALLOCATOR]));
+static WATCHES: Words = Words::new(|| any_of("", &[CONTAINS]));
+static ANCHORED: Words = Words::new(|| any_of("", &[ANCHORS]));
+static ANCHORS_START: Words = Words::new(|| any_of("^", &[ANCHOR_STARTS]));
+static WAITS: Words = Words::new(|| any_of("", &[HUNG]));
+static REPORTS: Words = Words::new(|| {
+    any_of("^", &["dump_ show_ print_ report_ check_preemption debug_smp warn die panic"])
+});
+
 static EXACT_SET: LazyLock<HashSet<&str>> = LazyLock::new(|| words(EXACT).collect());
 static DISPATCH_SET: LazyLock<HashSet<&str>> = LazyLock::new(|| words(DISPATCH).collect());
 
 fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
     list.split_ascii_whitespace()
-}
-
-fn starts_in(name: &str, list: &'static str) -> bool {
-    words(list).any(|p| name.starts_with(p))
-}
-
-fn has_in(name: &str, list: &'static str) -> bool {
-    words(list).any(|p| name.contains(p))
 }
 
 fn starts(name: &str, list: &[&str]) -> bool {
@@ -93,13 +112,10 @@ fn has(name: &str, list: &[&str]) -> bool {
 #[must_use]
 pub fn is_helper(function: &str, skip: Skip) -> bool {
     let name = function.trim_start_matches('_');
-    if EXACT_SET.contains(name) || starts_in(name, PREFIX) || has_in(function, CONTAINS) {
+    if EXACT_SET.contains(name) || HELPS.fit(name) || WATCHES.fit(function) {
         return true;
     }
     if function.starts_with("__warn") || function.starts_with("__die") || name.ends_with("_panic") {
-        return true;
-    }
-    if starts_in(name, ALLOCATOR) {
         return true;
     }
     match skip {
@@ -199,6 +215,7 @@ pub fn is_helper(function: &str, skip: Skip) -> bool {
                 name,
                 &[
                     "free_page",
+                    "free_pcp",
                     "put_page",
                     "get_page",
                     "update_page",
@@ -233,7 +250,7 @@ pub fn syscall_name(function: &str) -> &str {
 #[must_use]
 pub fn is_anchor(function: &str) -> bool {
     let name = syscall_name(function);
-    has_in(name, ANCHORS) || starts_in(name, ANCHOR_STARTS) || ANCHOR_EXACT.contains(&name)
+    ANCHORED.fit(name) || ANCHORS_START.fit(name) || ANCHOR_EXACT.contains(&name)
 }
 
 /// Whether a file operation only dispatches to the code behind a file.
@@ -245,7 +262,7 @@ pub fn is_dispatch(function: &str) -> bool {
 /// Whether this function of a hung task's stack is part of how it waits.
 #[must_use]
 pub fn is_waiting(function: &str) -> bool {
-    has_in(function, HUNG) || is_helper(function, Skip::Common)
+    WAITS.fit(function) || is_helper(function, Skip::Common)
 }
 
 /// Locks and grace periods on which anything can hang: a hang on them is called by them.
@@ -256,14 +273,14 @@ pub fn hung_on(function: &str) -> Option<&str> {
     }
     ["synchronize_rcu", "synchronize_srcu", "synchronize_net", "synchronize_sched"]
         .iter()
-        .any(|p| function.starts_with(p))
+        .any(|p| function.trim_start_matches('_').starts_with(p))
         .then_some("synchronize_rcu")
 }
 
-/// Whether a function only watches what others do.
+/// Whether a function only watches what others do, or prints what it saw.
 #[must_use]
-pub fn is_instrumentation(function: &str) -> bool {
-    has_in(function, CONTAINS)
+pub fn is_reporting(function: &str) -> bool {
+    WATCHES.fit(function) || REPORTS.fit(function.trim_start_matches('_'))
 }
 
 /// What stands in the stack of a watchdog's own interrupt, above what it interrupted.

@@ -78,9 +78,15 @@ static SYSLOG: LazyLock<Regex> = LazyLock::new(|| {
 static CLOCK: LazyLock<Regex> = LazyLock::new(|| {
     re(r"^(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?:? ")
 });
+static DATE: LazyLock<Regex> = LazyLock::new(|| {
+    re(r"^(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?(?: \d{4})? ")
+});
 static HOST: LazyLock<Regex> = LazyLock::new(|| re(r"^[\w.-]{1,64} kernel: ?"));
 static KMSG: LazyLock<Regex> =
     LazyLock::new(|| re(r"^\d{1,4},\d+,(\d+),[-c+](?:,[^;]*?caller=([TC])(\d+))?[^;]*;"));
+/// syslog in a language whose months are other words.
+static MONTH: LazyLock<Regex> =
+    LazyLock::new(|| re(r"^\S{2,16} +\d{1,2} \d\d:\d\d:\d\d \S{1,64} kernel: ?"));
 static DMESG_X: LazyLock<Regex> =
     LazyLock::new(|| re(r"^(?:kern|user|daemon|syslog|auth) *: ?[a-z]+ *: ?"));
 static DROPPED: LazyLock<Regex> =
@@ -132,7 +138,8 @@ pub fn split(raw: &str) -> Line<'_> {
             b'<' => level(s).inspect(|_| line.stamped = true),
             b'[' => bracket(s, &mut line),
             b'*' => DROPPED.find(s).map(|m| m.end()),
-            b'>' | b'|' => (s.as_bytes().get(1) == Some(&b' ')).then_some(2),
+            b'>' | b'|' => quote(s),
+            b' ' | b'\t' => indent(s),
             b'0'..=b'9' => number(s, &mut line),
             b'A'..=b'Z' if s.as_bytes().get(3) == Some(&b' ') => syslog(s, &mut line),
             b'k' | b'u' | b'd' | b's' | b'a' if s.as_bytes().get(4..8).is_some() => {
@@ -142,8 +149,14 @@ pub fn split(raw: &str) -> Line<'_> {
             _ => None,
         };
         let cut = cut.or_else(|| {
-            let host = line.stamped && first.is_ascii_alphanumeric() && s.contains(" kernel: ");
-            host.then(|| HOST.find(s).map(|m| m.end())).flatten()
+            if first < b'0' || !s.contains(" kernel: ") {
+                None
+            } else if line.stamped {
+                HOST.find(s).map(|m| m.end())
+            } else {
+                line.stamped = MONTH.is_match(s);
+                MONTH.find(s).map(|m| m.end())
+            }
         });
         match cut {
             Some(n) => line.text = &s[n..],
@@ -151,6 +164,30 @@ pub fn split(raw: &str) -> Line<'_> {
         }
     }
     line
+}
+
+/// A mail's quoting mark. The mark at the bad byte in a report's memory dump is none.
+fn quote(s: &str) -> Option<usize> {
+    let rest = &s.as_bytes()[1..];
+    if rest.first() == Some(&b' ') {
+        return Some(2);
+    }
+    let hex = rest.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    (s.starts_with('>') && !rest.is_empty() && hex < 8).then_some(1)
+}
+
+/// White space before a prefix, as bug trackers indent a log.
+fn indent(s: &str) -> Option<usize> {
+    let t = s.trim_start_matches([' ', '\t']);
+    let prefix = match t.as_bytes().first()? {
+        b'[' => BRACKET.is_match(t),
+        b'<' => level(t).is_some(),
+        b'0'..=b'9' => SYSLOG.is_match(t) || CLOCK.is_match(t),
+        b'A'..=b'Z' => t.as_bytes().get(3) == Some(&b' ') && DATE.is_match(t),
+        b'>' | b'|' => t.as_bytes().get(1) == Some(&b' '),
+        _ => false,
+    };
+    prefix.then_some(s.len() - t.len())
 }
 
 fn level(s: &str) -> Option<usize> {
@@ -182,7 +219,9 @@ fn number(s: &str, line: &mut Line<'_>) -> Option<usize> {
 }
 
 fn syslog(s: &str, line: &mut Line<'_>) -> Option<usize> {
-    let m = SYSLOG.captures(s)?;
+    let Some(m) = SYSLOG.captures(s) else {
+        return DATE.find(s).map(|m| m.end());
+    };
     if &m["tag"] == "kernel" {
         line.stamped = true;
     } else {
@@ -224,6 +263,7 @@ mod tests {
             "Mar  5 10:11:12 host kernel: words here",
             "2024-03-05T10:11:12.123456+00:00 host kernel: [   12.345678] words here",
             "[   12.345678] host kernel: words here",
+            "кві 09 19:54:36 host kernel: words here",
             "kern  :warn  : [   12.345678] words here",
             "4,123,12345678,-;words here",
             "4,123,12345678,-,caller=T12;words here",

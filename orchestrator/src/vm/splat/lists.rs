@@ -26,7 +26,7 @@ pub const EXACT: &str = "
     free_debug_processing alloc_debug_processing slab_fix slab_pad_check free_to_partial_list
     alloc_consistency_checks free_consistency_checks bad_page free_pages_check_bad
     check_new_page_bad free_page_is_bad_report print_bad_pte print_bad_page_map bad_page_state
-    nmi_cpu_backtrace error_entry check_memory_region read_word_at_a_time load_unaligned_zeropad
+    nmi_cpu_backtrace error_entry check_memory_region check_preemption_disabled debug_smp_processor_id read_word_at_a_time load_unaligned_zeropad
     check_noncircular check_prev_add check_prevs_add validate_chain check_deadlock mark_lock
     mark_lock_irq mark_held_locks mark_usage check_usage check_irq_usage check_usage_forwards
     check_usage_backwards print_circular_bug print_circular_bug_header print_deadlock_bug
@@ -73,11 +73,13 @@ pub const EXACT: &str = "
     handle_exception work_pending system_call_common interrupt_entry local_apic_timer_interrupt
     hrtimer_interrupt hrtimer_run_queues run_hrtimer kthread smpboot_thread_fn do_fast_syscall_32
     do_int80_syscall_32 x64_sys_call ia32_sys_call sysenter_dispatch tracesys_phase2 el0_svc
-    el0_svc_common el0_sync el1_sync el1_irq el1_abort el1_da";
+    el0_svc_common el0_sync el1_sync el1_irq el1_abort el1_da spl_panic spl_dumpstack
+    show_state_filter sched_show_task show_mem show_free_areas show_all_workqueues show_workqueue_state compound_head
+    check_new_pages check_new_page";
 
 pub const PREFIX: &str = "
     rcu_read_lock rcu_read_unlock rcu_lock_acquire rcu_lock_release rcu_is_watching srcu_read_
-    crc16 crc32 crc64 rb_ klist_ xas_start xas_load xas_find local_bh_enable local_bh_disable alloc_page alloc_frozen_pages
+    cfi_check cfi_slowpath memcpy_ memset_ memmove_ memcmp_ copy_page_ crc16 crc32 crc64 rb_ klist_ xas_start xas_load xas_find local_bh_enable local_bh_disable alloc_page alloc_frozen_pages
     folio_alloc logic_in logic_out extract_user_to_sg extract_iter_to_sg print_hex_dump copy_to_iter copy_from_iter copy_page_to_iter
     copy_page_from_iter copy_folio_to_iter trace_hardirq trace_softirq lockdep_ mark_lock mark_held imbalance_bug walk_stack dump_backtrace
     warn_bogus set_bit clear_bit change_bit test_bit
@@ -89,18 +91,20 @@ pub const PREFIX: &str = "
     spin_dump rwlock_bug debug_spin rt_spin_ rt_read_ rt_write_ rtlock_ rt_mutex rtmutex mutex_
     ww_mutex rwsem_ down_read down_write up_read up_write percpu_down_ percpu_up_ percpu_rwsem
     osq_ mcs_spin refcount_ kref_ rcuref_ ref_tracker_ atomic_ atomic64_ atomic_long_ arch_atomic
-    raw_atomic instrument_ list_add list_del list_replace list_move list_splice might_sleep
+    raw_atomic instrument_ hlist_add hlist_del list_add list_del list_replace list_move list_splice might_sleep
     might_fault might_resched cant_sleep cant_migrate copy_to_user copy_from_user
     copy_in_user copy_user_ raw_copy_ arch_copy_ rep_movs rep_stos asm_copy_to asm_copy_from
     put_user get_user_ get_user_nocheck strncpy_from_user strnlen_user clear_user kprobe_
     x86_indirect_thunk x86_return_thunk bad_page report_ asm_exc_ exc_ asm_sysvec_ sysvec_
     asm_common_interrupt irqentry_ entry_SYSCALL entry_SYSENTER do_syscall_ el0t_ el1h_ el0_svc
-    invoke_syscall el1_ ubsan_ fault_in_ dev_printk dev_info dev_notice dev_warn dev_err
+    invoke_syscall el1_ ubsan_ rust_helper_ should_fail fault_create should_failslab fault_in_ dev_printk dev_info dev_notice dev_warn dev_err
     dev_alert dev_crit dev_emerg wake_up wait_for_completion wait_for_common do_wait_for_common
     prepare_to_wait kobject_ stack_depot flush_delayed call_rcu sysfs_remove unregister_netdev
     mod_objcg_ trace_event_raw perf_trace_ bpf_trace_run traceiter_ kfence_ check_region";
 
 pub const CONTAINS: &str = "
+    sysfs_remove rollback_registered unregister_netdev
+    rust_begin_unwind panic_fmt panicking preempt_schedule lock_acquire lock_release
     copy_to_user copy_from_user copy_to_iter copy_from_iter copy_page_to_iter put_user get_user
     check_heap_object bh_enable bh_disable spin_lock spin_unlock spin_trylock alloc_page check_object _set_bit _clear_bit _test_bit raw_spin_rq
     kasan kmsan kcsan asan_ msan_ tsan_ sanitizer lockdep printk snprintf scnprintf kasprintf
@@ -155,4 +159,4 @@ pub const DISPATCH: &str = "
 pub const HUNG: &str = "
     sched _lock _slowlock down rwsem completion kthread wait synchronize context_switch rt_mutex
     __switch_to cancel_delayed_work rcu_barrier bit_wait __bio_wait __flush_work flush_work
-    refrigerator __mutex";
+    refrigerator __mutex ktime_get wake_function wake_atomic_t wake_bit";

@@ -60,9 +60,6 @@ pub struct Splat {
     pub count: usize,
     /// Whether the kernel cannot be trusted to go on: an oops, or the splat led to a panic.
     pub fatal: bool,
-    /// First line of the latest report that was counted here.
-    #[serde(skip)]
-    last_seen: usize,
 }
 
 /// Reads a whole log. Splats come in the order of the log, one per fingerprint, with counts.
@@ -75,6 +72,9 @@ pub fn scan(log: &[u8]) -> Vec<Splat> {
 #[must_use]
 pub fn examine(log: &[u8]) -> Findings {
     let mut scanner = Scanner::new();
-    scanner.feed(log);
+    // In pieces, because the evidence that a piece gives takes room until it is dropped.
+    for piece in log.chunks(64 * 1024) {
+        scanner.feed(piece);
+    }
     scanner.finish()
 }

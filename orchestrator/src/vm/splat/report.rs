@@ -41,11 +41,15 @@ pub struct Report {
     /// Whether a stack was announced.
     stacked: bool,
     aside: bool,
+    guess: bool,
+    above: String,
     at: Vec<String>,
     at_open: bool,
     facts: Facts,
     access: Option<&'static str>,
     what: Option<String>,
+    /// Whether `what` is what a stalled worker does.
+    worker: bool,
     lines: usize,
     foreign: usize,
     /// Another CPU was asked for its stack: its lines belong too.
@@ -80,11 +84,14 @@ impl Report {
             stack: 0,
             stacked: false,
             aside: false,
+            guess: false,
+            above: String::new(),
             at: Vec::new(),
             at_open: false,
             facts: Facts::default(),
             access: None,
             what: None,
+            worker: false,
             lines: 0,
             foreign: 0,
             all_cpus: false,
@@ -96,6 +103,10 @@ impl Report {
         report.append(text);
         report.keep = report.text.len();
         report.facts.learn(text);
+        // A report that was pasted as one line.
+        if let Some((_, rest)) = text.split_once("IP is at ") {
+            report.name(&format!("EIP is at {rest}"));
+        }
         report
     }
 
@@ -130,8 +141,10 @@ impl Report {
     /// Reads a line below the head.
     pub fn push(&mut self, line: usize, text: &str) {
         self.lines += 1;
-        let body = body::read(text);
         self.append(text);
+        let joined = self.join(text);
+        let text = joined.as_deref().unwrap_or(text);
+        let body = body::read(text);
         self.details(text);
         if body == Body::Foreign && !self.expects(text) {
             self.foreign += 1;
@@ -187,6 +200,22 @@ impl Report {
         }
     }
 
+    /// A decoder's position that a mail program put on the next line belongs to the name above.
+    fn join(&mut self, text: &str) -> Option<String> {
+        let above = std::mem::take(&mut self.above);
+        if text.starts_with('(') && !above.is_empty() {
+            return Some(format!("{above} {text}"));
+        }
+        let word = text.rsplit([' ', ':']).next().unwrap_or(text);
+        let lone = !word.is_empty()
+            && text.len() < 100
+            && word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.'));
+        if lone {
+            self.above = text.to_owned();
+        }
+        None
+    }
+
     fn name(&mut self, text: &str) {
         if self.in_origin && self.origin.len() < 64 {
             if let Some(f) = frame::parse(text) {
@@ -208,11 +237,22 @@ impl Report {
                 return;
             }
         }
+        // On arm nothing announces the stack behind "Preemption disabled at".
+        if self.aside
+            && ["unwind_backtrace", "show_stack", "dump_stack"].iter().any(|f| text.contains(f))
+        {
+            self.aside = false;
+        }
         if self.names.len() >= NAMES_MAX || self.aside {
             return;
         }
         // Lockdep prints many stacks; only the one that it announces as its own counts.
         if self.head.kind.is_lockdep() && !self.stacked {
+            return;
+        }
+        // A mail program may break a line behind the mark of a guessed frame.
+        if text.trim() == "?" {
+            self.guess = true;
             return;
         }
         match frame::pointer(text) {
@@ -227,7 +267,9 @@ impl Report {
     }
 
     fn remember(&mut self, f: frame::Frame<'_>, pointer: bool) {
-        self.names.push(named(f, pointer, self.stack));
+        let mut name = named(f, pointer, self.stack);
+        name.reliable &= !std::mem::take(&mut self.guess);
+        self.names.push(name);
     }
 
     /// What the lines below the head add to the title.
@@ -245,6 +287,13 @@ impl Report {
                 if self.lines == 1 && self.head.stem.starts_with("rust_kernel") =>
             {
                 self.head.stem = super::head::normalise(t);
+            }
+            SplatKind::WorkqueueLockup if t.starts_with("Workqueue: ") => {
+                let work = t.split_ascii_whitespace().nth(2).filter(|_| !self.worker);
+                if let Some(work) = work {
+                    self.what = Some(frame::base_name(work).to_owned());
+                    self.worker = true;
+                }
             }
             SplatKind::WorkqueueLockup if self.what.is_none() => {
                 let work = t.strip_prefix("in-flight: ").and_then(|w| w.split_once(':'));
@@ -289,8 +338,8 @@ impl Report {
             (Some(f), Some(also)) if head.kind == SplatKind::Kcsan => {
                 format!("{stem} in {f} / {also}")
             }
-            (Some(f), Some(also)) if head.named => format!("{stem} in {f}/{also}"),
-            (Some(f), None) if head.named => format!("{stem} in {f}"),
+            (Some(f), Some(also)) if head.named && f != also => format!("{stem} in {f}/{also}"),
+            (Some(f), _) if head.named => format!("{stem} in {f}"),
             _ => stem,
         };
         let also = head.also.filter(|_| head.kind == SplatKind::Kcsan);
@@ -310,7 +359,6 @@ impl Report {
             last_line: self.last_line,
             count: 1,
             fatal: self.fatal,
-            last_seen: self.first_line,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Reads a console line by line, in bounded memory, and says at once when something breaks.
 
 use super::Splat;
+use super::frame;
 use super::head::{self, Head};
 use super::helpers::Skip;
 use super::kind::SplatKind;
@@ -54,6 +55,8 @@ pub struct Scanner {
     open: Vec<Report>,
     before: VecDeque<(usize, Caller, String)>,
     found: Vec<Splat>,
+    /// First line of the latest report that was counted for each of `found`.
+    latest: Vec<usize>,
     index: HashMap<String, usize>,
     text_total: usize,
     more: usize,
@@ -61,6 +64,8 @@ pub struct Scanner {
     seconds: u64,
     told: bool,
     stamps: bool,
+    /// Line of the last mark that syslogd sent a message to all terminals.
+    broadcast: usize,
 }
 
 /// The splat that began last, for the panic that may follow.
@@ -126,9 +131,17 @@ impl Scanner {
     fn take(&mut self, line: &line::Line<'_>) -> Option<Evidence> {
         let mut evidence = None;
         self.stamps |= line.stamped;
+        if line.text.starts_with("Message from syslogd@") {
+            self.broadcast = self.line;
+        }
         let head = head::recognise(line.text).filter(|h| self.plausible(h, line));
         let rebooted = self.rebooted(line);
         match head.or(rebooted) {
+            // Words of programs too: where nothing marks the kernel's lines, only with a stack.
+            Some(head) if head.vague && !line.stamped => {
+                let tentative = true;
+                evidence = self.begin(Head { tentative, ..head }, line);
+            }
             Some(head) => evidence = self.begin(head, line),
             None => self.continue_report(line),
         }
@@ -206,7 +219,10 @@ impl Scanner {
                 repeated.push(self.line, line.text);
                 return None;
             }
-            if continues(&self.open[report], &head) {
+            let heard = self.broadcast > 0
+                && self.line <= self.broadcast + 2
+                && self.open[report].head.stem == head.stem;
+            if heard || continues(&self.open[report], &head) || wrapped(&self.open[report], &head) {
                 let report = &mut self.open[report];
                 report.fatal |= head.kind.is_fatal();
                 if report.head.function.is_none() {
@@ -258,9 +274,8 @@ impl Scanner {
         if let Some(report) = self.open.iter_mut().find(|r| r.first_line == first_line) {
             report.fatal = true;
             report.push(self.line, line.text);
-        } else if let Some(splat) = self.found.iter_mut().rev().find(|s| s.last_seen == first_line)
-        {
-            splat.fatal = true;
+        } else if let Some(at) = self.latest.iter().rposition(|&l| l == first_line) {
+            self.found[at].fatal = true;
         }
         true
     }
@@ -281,7 +296,12 @@ impl Scanner {
         let Some(at) = self.owner(line) else { return };
         let report = &mut self.open[at];
         // A program's output between the lines of a kernel that stamps them.
-        if report.stamped && !line.stamped {
+        // A mail program breaks lines; what is a frame is no program's output.
+        let broken = || {
+            line.text.contains("+0x") && frame::parse(line.text).is_some()
+                || line.text.starts_with('(') && line.text.contains(':')
+        };
+        if report.stamped && !line.stamped && !broken() {
             return;
         }
         report.push(self.line, line.text);
@@ -301,7 +321,7 @@ impl Scanner {
             let known = &mut self.found[at];
             known.count += 1;
             known.fatal |= splat.fatal;
-            known.last_seen = began;
+            self.latest[at] = began;
             return;
         }
         if self.found.len() >= SPLATS_MAX {
@@ -315,6 +335,7 @@ impl Scanner {
         self.text_total += splat.text.len();
         self.index.insert(splat.fingerprint.clone(), self.found.len());
         self.found.push(splat);
+        self.latest.push(began);
     }
 
     /// A report that another CPU's report of the same fault cut off says nothing that the whole one
@@ -359,6 +380,13 @@ fn repeats(report: &Report, head: &Head) -> bool {
     same && decoded && report.decoded && !report.has_stack() && head.function.is_some()
 }
 
+/// Whether a head is the line above once more, where a mail program put the function on the next.
+fn wrapped(report: &Report, head: &Head) -> bool {
+    let same = report.head.kind == head.kind && report.head.stem == head.stem;
+    let bare = report.head.function.is_none() && head.function.is_none();
+    same && bare && head.find == head::Find::Pointer && report.lines() == 1
+}
+
 /// Whether a head only says more about the splat that is being read.
 fn continues(report: &Report, head: &Head) -> bool {
     use SplatKind::*;
@@ -366,8 +394,8 @@ fn continues(report: &Report, head: &Head) -> bool {
     match head.kind {
         // die prints the exception after what raised it.
         InvalidOpcode | Oops => {
-            let plain =
-                head.kind == InvalidOpcode || head.stem == "Oops" || head.stem == "Internal error";
+            let plain = head.kind == InvalidOpcode
+                || matches!(&*head.stem, "Oops" | "Internal error" | "illegal operation");
             plain
                 && (of.is_fatal() || matches!(of, Kasan | ListCorruption | BadUsercopy))
                 && report.lines() < 60
@@ -382,6 +410,8 @@ fn continues(report: &Report, head: &Head) -> bool {
         MemoryLeak => {
             of == MemoryLeak && report.lines() == 0 && !report.head.stem.starts_with("kmemleak")
         }
+        // fs/dcache.c umount_check says the same by a WARN.
+        Warning => report.head.stem.starts_with("BUG: Dentry ") && report.lines() < 4,
         RcuStall => of == RcuStall && !report.has_stack() && report.lines() < 40,
         OomKill => of == OomKill,
         SlabCorruption => of == Kasan,

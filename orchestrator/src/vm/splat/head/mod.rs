@@ -114,7 +114,7 @@ fn re(pattern: &str) -> Regex {
 /// One pass over a line with this decides for almost every line that nothing begins here.
 static TRIGGER: LazyLock<Regex> = LazyLock::new(|| {
     re(
-        r"BUG|WARNING: |INFO: |UBSAN: |Unable to handle|nternal error|eneral protection fault|stack segment|divide error|nvalid opcode|double fault|ernel panic|PANIC: |Oops|LOCKUP|Out of memory: |unreferenced object|kmemleak: |unregister_netdevice: |nobody cared|Bad mode in|Insufficient stack space|stack overflow|SError|unaligned|alignment|Kernel bug detected|illegal operation|exception: |control protection fault|segment not present|invalid TSS|int3: |int 3: |bounds: |still has locks held|WARN: |Unhandled |nhandled fault|Linux version |rust_kernel: panicked|VFS: |divide_error|Alignment trap|Booting the kernel|tack recursion",
+        r"BUG|WARNING: |INFO: |UBSAN: |Unable to handle|nternal error|eneral protection fault|stack segment|divide error|nvalid opcode|double fault|ernel panic|PANIC: |PANIC at |Oops|LOCKUP|Out of memory: |unreferenced object|kmemleak: |unregister_netdevice: |nobody cared|Bad mode in|Insufficient stack space|stack overflow|SError|unaligned|alignment|Kernel bug detected|illegal operation|exception: |control protection fault|segment not present|invalid TSS|int3: |int 3: |bounds: |still has locks held|WARN: |Unhandled |nhandled fault|Linux version |rust_kernel: panicked|VFS: |divide_error|Alignment trap|Booting the kernel|tack recursion|blocked for more than",
     )
 });
 
@@ -122,8 +122,11 @@ static TRIGGER: LazyLock<Regex> = LazyLock::new(|| {
 #[must_use]
 pub fn normalise(title: &str) -> String {
     static ADDR: LazyLock<Regex> = LazyLock::new(|| re(r"\b(?:0x[0-9a-fA-F]+|[0-9a-f]{8,16})\b"));
-    static IPV6: LazyLock<Regex> =
-        LazyLock::new(|| re(r"\b[0-9a-f]{1,4}(?::[0-9a-f]{0,4}){4,7}\b"));
+    static IPV6: LazyLock<Regex> = LazyLock::new(|| {
+        re(
+            r"\b(?:[0-9a-f]{1,4}(?::[0-9a-f]{0,4}){4,7}\b|(?:[0-9a-f]{1,4}:){1,6}:(?:[0-9a-f]{1,4}\b)?)",
+        )
+    });
     static TASK: LazyLock<Regex> = LazyLock::new(|| re(r"\b(syz-[a-z]+?|[\w-]+)[:/]\d+\b"));
     static NUM: LazyLock<Regex> = LazyLock::new(|| re(r"\b\d{3,}\b"));
     let title = title.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
@@ -238,7 +241,7 @@ fn in_function(s: &str) -> Option<&str> {
 }
 
 fn null_deref(r: &str) -> bool {
-    r.contains("NULL pointer dereference") && r.len() < 200
+    r.find("NULL pointer dereference").is_some_and(|at| at < 100)
 }
 
 /// Whether a kernel starts here: its decompressor's last word or its banner.

@@ -41,6 +41,12 @@ pub(super) fn oops(s: &str) -> Option<Head> {
             return pointer(kind, stem);
         }
     }
+    // The panics of OpenZFS (module/os/linux/spl/spl-err.c) stop one thread.
+    if let Some(place) = s.strip_prefix("PANIC at ") {
+        let function = place.trim_end().strip_suffix("()")?.rsplit(':').next()?;
+        let head = Head::new(Other, "PANIC", Find::Head).function(Some(function));
+        return Some(head.tentative());
+    }
     if let Some(rest) = s.strip_prefix("PANIC: ") {
         return match rest {
             r if r.starts_with("double fault") => pointer(DoubleFault, "PANIC: double fault"),
@@ -95,7 +101,7 @@ pub(super) fn oops(s: &str) -> Option<Head> {
         // powerpc: "kernel BUG at func+0x1/0x2"? Only when no file stands there.
         return Some(head.function(frame::anywhere(rest)));
     }
-    if starts(s, &["Kernel BUG", "Kernel bug detected"]) {
+    if starts(s, &["Kernel BUG", "Kernel bug detected"]) || s.trim_end() == "kernel BUG at" {
         return pointer(KernelBug, "kernel BUG");
     }
     if s.starts_with("Unhandled fault: ") && !s.contains("(0x") {
@@ -118,8 +124,9 @@ pub(super) fn oops(s: &str) -> Option<Head> {
         let stem = stem.split(" detected").next().unwrap_or(stem);
         return pointer(Oops, &normalise(stem.split(" on CPU").next().unwrap_or(stem)));
     }
-    static OOPS: LazyLock<Regex> =
-        LazyLock::new(|| re(r"^Oops(?: - [\w ]+)?(?:: .*)?\s*\[?#\d+\]?"));
+    static OOPS: LazyLock<Regex> = LazyLock::new(|| {
+        re(r"^Oops(?: - [\w ]+)?(?:: .*)?\s*\[?#\d+\]?|^Oops: [Kk]ernel access of bad area")
+    });
     if OOPS.is_match(s) {
         return pointer(Oops, "Oops");
     }

@@ -21,6 +21,8 @@ pub(super) fn other(s: &str) -> Option<Head> {
         )
     });
     static IRQ: LazyLock<Regex> = LazyLock::new(|| re(r"^irq \d+: nobody cared"));
+    static HUNG: LazyLock<Regex> =
+        LazyLock::new(|| re(r"^.{0,48}:\d+ blocked for more than \d+ seconds\.?$"));
     if let Some(m) = UBSAN_IN.captures(s) {
         let flavour = m[1].replace(' ', "-").to_ascii_lowercase();
         let head = Head::new(Ubsan, format!("UBSAN: {flavour}"), Find::Stack).flavour(&flavour);
@@ -59,6 +61,12 @@ pub(super) fn other(s: &str) -> Option<Head> {
     }
     if IRQ.is_match(s) {
         return Some(Head::new(IrqNobodyCared, "irq: nobody cared", Find::Stack).bare());
+    }
+    // kernel/hung_task.c, where the task's name holds a newline.
+    if HUNG.is_match(s) {
+        let mut head = Head::new(HungTask, "INFO: task hung", Find::Hung);
+        head.vague = true;
+        return Some(head);
     }
     if s.contains(" still has locks held!") {
         return lockdep(s, "WARNING: ");

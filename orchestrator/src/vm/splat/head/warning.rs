@@ -13,18 +13,16 @@ use std::sync::LazyLock;
 /// (since v3.9), `WARNING: at FILE:LINE func+0x1/0x2()` before; `WARNING: FILE:LINE at
 /// func+0x1/0x2, CPU#0: comm/pid` since v6.19, with `[condition]` before the file if configured.
 pub(super) fn warning(s: &str) -> Option<Head> {
-    static OLD: LazyLock<Regex> = LazyLock::new(|| {
-        re(
-            r"^(?:CPU: ?\d+ PID: ?\d+ )?at (?P<file>[\w./+-]+):(?P<line>\d+)(?: (?P<fn>[\w.$]+)(?:\+0x[0-9a-f]+/0x[0-9a-f]+|\(|$))?",
-        )
-    });
     static NEW: LazyLock<Regex> = LazyLock::new(|| {
         re(
             r"^(?:\[.{1,200}?\] )?(?P<file>[\w./+-]+):(?P<line>\d+) at (?:(?P<fn>[A-Za-z_.][\w.$]*)\+)?0x",
         )
     });
     let r = s.strip_prefix("WARNING: ")?.trim();
-    if let Some(m) = OLD.captures(r).or_else(|| NEW.captures(r)) {
+    if let Some((file, function)) = old(r) {
+        return Some(warn_family(file, function));
+    }
+    if let Some(m) = NEW.captures(r).filter(|_| r.contains(" at ")) {
         let function = m.name("fn").map(|f| base_name(f.as_str())).filter(|f| !f.is_empty());
         return Some(warn_family(&m["file"], function));
     }
@@ -55,6 +53,42 @@ pub(super) fn warning(s: &str) -> Option<Head> {
     }
     let stem = format!("WARNING: {}", normalise(r));
     Some(Head::new(SplatKind::Other, stem, Find::Stack).bare().tentative())
+}
+
+/// `CPU: 0 PID: 1 at FILE:LINE func+0x1/0x2`, or with less of it: the file and the function.
+fn old(r: &str) -> Option<(&str, Option<&str>)> {
+    let rest = match r.strip_prefix("CPU:") {
+        Some(rest) => {
+            let place = rest.find(" at ")?;
+            let numbers = rest[..place].replace(" PID:", "");
+            if !numbers.bytes().all(|b| b == b' ' || b.is_ascii_digit()) {
+                return None;
+            }
+            &rest[place + 4..]
+        }
+        None => r.strip_prefix("at ")?,
+    };
+    let (place, function) = match rest.split_once(' ') {
+        Some((place, function)) => (place, Some(function)),
+        None => (rest, None),
+    };
+    let (file, line) = place.split_once(':')?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_./+-".contains(&b);
+    if file.is_empty()
+        || !file.bytes().all(plain)
+        || !line.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return None;
+    }
+    let function = function.and_then(|f| {
+        let end =
+            f.find(|c: char| !(c.is_ascii_alphanumeric() || "_.$".contains(c))).unwrap_or(f.len());
+        let follows =
+            f[end..].is_empty() || ["+0x", "(", " ("].iter().any(|p| f[end..].starts_with(p));
+        let name = base_name(&f[..end]);
+        (follows && !name.is_empty()).then_some(name)
+    });
+    Some((file, function))
 }
 
 fn warn_family(file: &str, function: Option<&str>) -> Head {
