@@ -155,6 +155,9 @@ mod tests {
         console.push(b"Decompressing Linux...\n").unwrap();
         assert_eq!(console.phase(), BootPhase::Decompression);
         console.push(b"[    0.000000] Linux version 6.12.1\r\n").unwrap();
+        console.push(b"[    0.000000] printk: legacy bootconsole [earlyser0] enabled\n").unwrap();
+        assert_eq!(console.phase(), BootPhase::EarlyConsole);
+        console.push(b"[    0.100000] printk: legacy console [ttyS0] enabled\n").unwrap();
         for number in 0..50 {
             console.push(format!("line {number}\n").as_bytes()).unwrap();
         }

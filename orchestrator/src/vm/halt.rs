@@ -89,6 +89,8 @@ impl HaltReason {
                 Kind::HardLockup => "hard_lockup",
                 Kind::RcuStall => "rcu_stall",
                 Kind::OomKill => "oom_kill",
+                Kind::Spinlock => "spinlock_lockup",
+                Kind::WorkqueueLockup => "workqueue_lockup",
                 Kind::BadUsercopy | Kind::ListCorruption => "bug",
                 kind if kind.is_fatal() => "oops",
                 // The kernel would have gone on, but was told to panic.

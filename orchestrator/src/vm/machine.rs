@@ -419,7 +419,6 @@ fn is_stuck(kind: SplatKind) -> bool {
             | Kind::RcuStall
             | Kind::Spinlock
             | Kind::WorkqueueLockup
-            | Kind::PossibleDeadlock
     )
 }
 
