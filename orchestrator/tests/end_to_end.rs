@@ -326,7 +326,9 @@ fn ctrl_c_during_a_boot_ends_everything_at_once() {
 #[test]
 fn ctrl_c_during_a_build_does_not_damage_the_next() {
     let project = Project::new();
-    project.series("resumed", &patch_kernel_init("\tpr_info(\"kvet: resumed\\n\");"));
+    // Another patch each time, so that there is something to build.
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
+    project.series("resumed", &patch_kernel_init(&format!("\tpr_info(\"kvet: {now}\\n\");")));
     project.write("configs/plans/mine.yaml", &plan("resumed", "", "{name: selftest_pass}", ""));
     let began = Instant::now();
     let child = project.command(&["run", "mine"]).spawn().unwrap();

@@ -115,8 +115,12 @@ fn rewrite(log: &str, seed: u64) -> String {
     change(r"(?m)^\[ *(\d+)\.\d{6}\]", &mut |c, n| format!("[{:>5}.{:06}]", &c[1], n % 1_000_000));
     change(r"PID: \d+", &mut |_, n| format!("PID: {}", n % 30000 + 2));
     change(r"([\w./-]+\.[ch]):\d+", &mut |c, n| format!("{}:{}", &c[1], n % 4000 + 1));
-    change(r"CPU#\d+", &mut |_, n| format!("CPU#{}", n % 64));
-    change(r"CPU: \d+", &mut |_, n| format!("CPU: {}", n % 64));
+    // CPUs get other numbers, but the same one keeps the same: a report says which are stalled.
+    let cpu = |c: &str| c.parse::<u64>().map_or(0, |c| (c ^ seed) % 64);
+    change(r"(CPU#|CPU: |for cpu |for CPU |on CPU \{ |from CPU |to CPUs )(\d+)", &mut |c, _| {
+        format!("{}{}", &c[1], cpu(&c[2]))
+    });
+    change(r"\b(\d+)(-[.!?A-Zo0]{3,6}[ :])", &mut |c, _| format!("{}{}", cpu(&c[1]), &c[2]));
     change(r"by task ([\w./-]+)/\d+", &mut |c, n| format!("by task {}/{}", &c[1], n % 30000 + 2));
     text
 }

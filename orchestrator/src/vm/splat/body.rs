@@ -375,6 +375,37 @@ impl Facts {
     }
 }
 
+/// The CPU whose dump begins with this line.
+#[must_use]
+pub fn cpu(text: &str) -> Option<u32> {
+    let t = text.trim_start();
+    let found = if t.starts_with("CPU: ") && t.contains(" PID: ") {
+        number(t, "CPU:")
+    } else if t.starts_with("NMI backtrace for cpu ") {
+        number(t, "for cpu")
+    } else if t.starts_with("Task dump for CPU ") {
+        number(t, "for CPU")
+    } else {
+        None
+    };
+    found.and_then(|(n, _)| n.parse().ok())
+}
+
+/// The CPUs that a line of an RCU stall's report calls stalled: `1-...!: (627 ticks this GP)` one
+/// a line, or `{ 1-...D 3-.... P123 }` among tasks (expedited, and all before v3.10).
+#[must_use]
+pub fn stalled(text: &str) -> Vec<u32> {
+    static ONE: LazyLock<Regex> = LazyLock::new(|| re(r"^(\d{1,5})(?:-[\w.!?]{1,8})?: \("));
+    static LIST: LazyLock<Regex> =
+        LazyLock::new(|| re(r"detected .*stalls? on CPU.*\{([^{}]{1,2000})\}"));
+    static LISTED: LazyLock<Regex> = LazyLock::new(|| re(r"^(\d{1,5})(?:-[\w.!?]{1,8})?$"));
+    let t = text.trim_start();
+    let t = t.strip_prefix("rcu:").unwrap_or(t).trim_start();
+    let words = LIST.captures(t).map(|m| m.get(1).map_or("", |m| m.as_str())).unwrap_or("");
+    let listed = words.split_ascii_whitespace().filter_map(|w| LISTED.captures(w));
+    ONE.captures(t).into_iter().chain(listed).filter_map(|m| m[1].parse().ok()).collect()
+}
+
 /// The number behind a mark, and what follows it.
 fn number<'a>(text: &'a str, mark: &str) -> Option<(&'a str, &'a str)> {
     let (_, rest) = text.split_once(mark)?;
@@ -426,5 +457,26 @@ mod tests {
         let mut facts = Facts::default();
         facts.learn("WARNING: mm/x.c:1 at f+0x1/0x2, CPU#3: init/1");
         assert_eq!((facts.cpu, facts.pid, facts.comm.as_deref()), (Some(3), Some(1), Some("init")));
+    }
+
+    #[test]
+    fn stalled_cpus_are_read_from_every_shape() {
+        for (text, cpus) in [
+            ("rcu: \t1-...!: (627 ticks this GP) idle=23b4/1/0x4", &[1][..]),
+            ("\t12-....: (20999 ticks this GP) idle=23b4/1/0", &[12]),
+            ("\t3: (1 GPs behind) idle=1/1/0", &[3]),
+            (
+                "rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 0-.... P33 2-...D } 21 jiffies",
+                &[0, 2],
+            ),
+            ("INFO: rcu_sched self-detected stall on CPU { 1}  (t=2100 jiffies)", &[1]),
+            ("rcu: \t(t=750 jiffies g=-1143 q=3 ncpus=2)", &[]),
+            ("rcu: \t(detected by 1, t=750 jiffies, g=5, q=3)", &[]),
+        ] {
+            assert_eq!(stalled(text), cpus, "{text}");
+        }
+        assert_eq!(cpu("CPU: 3 UID: 0 PID: 36 Comm: x Not tainted"), Some(3));
+        assert_eq!(cpu("NMI backtrace for cpu 2"), Some(2));
+        assert_eq!(cpu("CPU: 3 PID of nobody"), None);
     }
 }

@@ -17,6 +17,8 @@ pub struct Named {
     pub inline: bool,
     /// Number of the stack it stands in.
     pub stack: u32,
+    /// In the dump of a CPU that an RCU stall's report does not call stalled.
+    pub other: bool,
 }
 
 /// The first name that is not a helper.
@@ -116,12 +118,21 @@ fn hung(names: &[Named]) -> Option<&str> {
 /// function just above the first general dispatcher (a system call's entry, a work item's caller)
 /// is taken, except that file operations which only pass on to the code behind a file are stepped
 /// over, back towards the top.
+///
+/// Dumps of CPUs that are not stalled, such as the one where RCU's own thread last ran, count only
+/// if nothing else was dumped.
 fn stall(names: &[Named], skip: Skip, interrupted: bool) -> Option<&str> {
+    let own: Vec<_> = names.iter().filter(|n| !n.other).collect();
+    let all = || stall_of(&names.iter().collect::<Vec<_>>(), skip, interrupted);
+    stall_of(&own, skip, interrupted).or_else(all)
+}
+
+fn stall_of<'a>(names: &[&'a Named], skip: Skip, interrupted: bool) -> Option<&'a str> {
     let mut stacks: Vec<u32> = names.iter().map(|n| n.stack).collect();
     stacks.dedup();
     let mut spare = None;
     for stack in stacks {
-        let names: Vec<_> = names.iter().filter(|n| n.stack == stack).collect();
+        let names: Vec<_> = names.iter().copied().filter(|n| n.stack == stack).collect();
         if names.iter().any(|n| matches!(n.name.as_str(), "rcu_gp_kthread" | "rcu_gp_fqs_loop")) {
             continue;
         }
@@ -184,6 +195,7 @@ mod tests {
                 reliable: true,
                 inline: false,
                 stack: 1,
+                other: false,
             })
             .collect()
     }

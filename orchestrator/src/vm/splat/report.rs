@@ -13,6 +13,8 @@ use super::{Splat, fingerprint};
 pub const TEXT_MAX: usize = 256 * 1024;
 /// Functions remembered of one splat; stacks are cut far above this by nobody.
 const NAMES_MAX: usize = 1024;
+/// Stalled CPUs remembered; a line names a few.
+const STALLED_MAX: usize = 256;
 /// Lines in a row that do not belong, after which a splat with a stack is over.
 const FOREIGN_WITH_STACK: usize = 30;
 /// The same before a stack was seen.
@@ -52,6 +54,10 @@ pub struct Report {
     worker: bool,
     lines: usize,
     foreign: usize,
+    /// CPUs that an RCU stall's report calls stalled.
+    stalled: Vec<u32>,
+    /// CPU whose dump is being read.
+    cpu: Option<u32>,
     /// Another CPU was asked for its stack: its lines belong too.
     pub all_cpus: bool,
     ended: bool,
@@ -94,6 +100,8 @@ impl Report {
             worker: false,
             lines: 0,
             foreign: 0,
+            stalled: Vec::new(),
+            cpu: None,
             all_cpus: false,
             ended: false,
         };
@@ -103,6 +111,7 @@ impl Report {
         report.append(text);
         report.keep = report.text.len();
         report.facts.learn(text);
+        report.dumped(text, &Body::Part);
         // A report that was pasted as one line.
         if let Some((_, rest)) = text.split_once("IP is at ") {
             report.name(&format!("EIP is at {rest}"));
@@ -120,6 +129,11 @@ impl Report {
     /// Whether a stack has been seen.
     pub fn has_stack(&self) -> bool {
         !self.names.is_empty()
+    }
+
+    /// Whether it tells of a slab and its stack is still to come, by a WARN (since v6.12).
+    pub fn lacks_stack_of_slab(&self) -> bool {
+        self.head.kind == SplatKind::SlabCorruption && !self.has_stack()
     }
 
     /// Whether nothing more can belong to it.
@@ -154,6 +168,7 @@ impl Report {
         self.keep = self.text.len();
         self.last_line = line;
         self.facts.learn(text);
+        self.dumped(text, &body);
         match body {
             Body::End => self.ended = true,
             Body::Stack | Body::Dump => {
@@ -178,6 +193,27 @@ impl Report {
         }
         if text.starts_with("====") && self.head.kind == SplatKind::Kasan && self.has_stack() {
             self.ended = true;
+        }
+    }
+
+    /// Keeps track of which CPUs are stalled and whose stack comes next.
+    fn dumped(&mut self, text: &str, body: &Body) {
+        if self.head.kind != SplatKind::RcuStall {
+            return;
+        }
+        if self.names.is_empty() && self.stalled.len() < STALLED_MAX {
+            self.stalled.extend(body::stalled(text));
+        }
+        match body::cpu(text) {
+            Some(cpu) => {
+                // The instruction pointer above a stack is no part of the stack before.
+                if self.names.last().is_some_and(|n| n.stack == self.stack && !n.pointer) {
+                    self.stack += 1;
+                }
+                self.cpu = Some(cpu);
+            }
+            None if *body == Body::Dump => self.cpu = None,
+            None => {}
         }
     }
 
@@ -268,6 +304,8 @@ impl Report {
 
     fn remember(&mut self, f: frame::Frame<'_>, pointer: bool) {
         let mut name = named(f, pointer, self.stack);
+        name.other =
+            !self.stalled.is_empty() && self.cpu.is_some_and(|cpu| !self.stalled.contains(&cpu));
         name.reliable &= !std::mem::take(&mut self.guess);
         self.names.push(name);
     }
@@ -364,5 +402,12 @@ impl Report {
 }
 
 fn named(f: frame::Frame<'_>, pointer: bool, stack: u32) -> Named {
-    Named { name: f.name.to_owned(), pointer, reliable: f.reliable, inline: f.inline, stack }
+    Named {
+        name: f.name.to_owned(),
+        pointer,
+        reliable: f.reliable,
+        inline: f.inline,
+        stack,
+        other: false,
+    }
 }

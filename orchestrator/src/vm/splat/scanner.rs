@@ -64,6 +64,8 @@ pub struct Scanner {
     seconds: u64,
     told: bool,
     stamps: bool,
+    /// Whether kmemleak listed objects that it has not counted yet.
+    leaks_listed: bool,
     /// Line of the last mark that syslogd sent a message to all terminals.
     broadcast: usize,
 }
@@ -131,10 +133,15 @@ impl Scanner {
     fn take(&mut self, line: &line::Line<'_>) -> Option<Evidence> {
         let mut evidence = None;
         self.stamps |= line.stamped;
+        let listed = head::listed_leak(line.text);
+        self.leaks_listed |= listed.is_some();
+        let line = &line::Line { text: listed.unwrap_or(line.text), ..*line };
         if line.text.starts_with("Message from syslogd@") {
             self.broadcast = self.line;
         }
-        let head = head::recognise(line.text).filter(|h| self.plausible(h, line));
+        // mm/kmemleak.c kmemleak_scan counts last what it listed.
+        let counted = head::counts_leaks(line.text) && std::mem::take(&mut self.leaks_listed);
+        let head = head::recognise(line.text).filter(|h| !counted && self.plausible(h, line));
         let rebooted = self.rebooted(line);
         match head.or(rebooted) {
             // Words of programs too: where nothing marks the kernel's lines, only with a stack.
@@ -217,6 +224,14 @@ impl Scanner {
                 repeated.head = head;
                 repeated.decoded = line.text.ends_with("[inline]");
                 repeated.push(self.line, line.text);
+                return None;
+            }
+            // mm/slub.c object_err and slab_err: a WARN ends the report, for its stack's sake. Who
+            // warns is the checker; the title may name who called it.
+            if head.slub && self.open[report].lacks_stack_of_slab() {
+                let report = &mut self.open[report];
+                report.head.named = true;
+                report.push(self.line, line.text);
                 return None;
             }
             let heard = self.broadcast > 0

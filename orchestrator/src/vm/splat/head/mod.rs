@@ -11,6 +11,8 @@ mod oops;
 mod other;
 mod warning;
 
+pub use other::{counts_leaks, listed_leak};
+
 use super::frame::base_name;
 use super::helpers::Skip;
 use super::kind::SplatKind;
@@ -53,6 +55,8 @@ pub struct Head {
     pub stem: String,
     /// Whether the title names the function.
     pub named: bool,
+    /// Whether it is a WARN of mm/slub.c, which may only give the stack of a report above it.
+    pub slub: bool,
     /// Function on the line itself.
     pub function: Option<String>,
     /// Second function of a data race.
@@ -76,6 +80,7 @@ impl Head {
             flavour: None,
             stem: stem.into(),
             named: true,
+            slub: false,
             function: None,
             also: None,
             find,

@@ -9,11 +9,25 @@ use crate::vm::splat::kind::SplatKind;
 use regex::Regex;
 use std::sync::LazyLock;
 
+/// Whether kmemleak says how many leaks a scan has found.
+#[must_use]
+pub fn counts_leaks(s: &str) -> bool {
+    static LEAKS: LazyLock<Regex> =
+        LazyLock::new(|| re(r"^kmemleak: \d+ new suspected memory leaks"));
+    LEAKS.is_match(s)
+}
+
+/// A line of the objects that kmemleak lists in the log itself (`kmemleak.verbose=1`), as its file
+/// in debugfs has it. Only the first line of an object is not indented.
+#[must_use]
+pub fn listed_leak(s: &str) -> Option<&str> {
+    let rest = s.strip_prefix("kmemleak: ")?;
+    ["  ", "unreferenced object "].iter().any(|p| rest.starts_with(p)).then_some(rest)
+}
+
 /// Everything else.
 pub(super) fn other(s: &str) -> Option<Head> {
     use SplatKind::*;
-    static LEAKS: LazyLock<Regex> =
-        LazyLock::new(|| re(r"^kmemleak: \d+ new suspected memory leaks"));
     static UBSAN_IN: LazyLock<Regex> = LazyLock::new(|| re(r"^UBSAN: (.{3,60}?) in (\S+?):\d+"));
     static LOCKUP: LazyLock<Regex> = LazyLock::new(|| {
         re(
@@ -47,7 +61,7 @@ pub(super) fn other(s: &str) -> Option<Head> {
     if s.starts_with("unreferenced object ") {
         return Some(leak());
     }
-    if LEAKS.is_match(s) {
+    if counts_leaks(s) {
         return Some(
             Head::new(MemoryLeak, "kmemleak: new suspected memory leaks", Find::Head).bare(),
         );

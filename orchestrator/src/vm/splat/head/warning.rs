@@ -120,6 +120,7 @@ fn warn_family(file: &str, function: Option<&str>) -> Head {
         (Warning, "WARNING", Skip::Common)
     };
     let mut head = Head::new(kind, stem, Find::Pointer).skip(skip).function(function);
+    head.slub = ends("mm/slub.c");
     if f == "usb_submit_urb" {
         head.also = Some(f.to_owned());
     }
