@@ -11,7 +11,7 @@ setup:
 
 # The main job: from a patch series to a verdict about a real kernel.
 demo: setup
-	$(CARGO) run --release --quiet --package kvet -- run configs/plans/khugepaged-cold.yaml
+	$(CARGO) run --release --package kvet -- run configs/plans/khugepaged-cold.yaml
 
 # All tests, with real kernels built and booted.
 test: setup
@@ -23,7 +23,7 @@ kills: setup
 
 # Breaks kernels in every way that kvet knows and checks what it says of each.
 selftest: setup
-	$(CARGO) run --release --quiet --package kvet -- selftest
+	$(CARGO) run --release --package kvet -- selftest
 
 # Ten minutes for each reader of untrusted input.
 fuzz:
