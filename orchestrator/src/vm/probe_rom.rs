@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::host::process::{Group, command, ending, last_lines};
+use crate::host::process::{Group, command, ending};
 use crate::vm::spec::Accelerator;
 
 /// What QEMU exits with when the ROM ran to its end: isa-debug-exit gives
@@ -158,8 +158,9 @@ pub async fn run(qemu: &Path, accelerator: Accelerator, folder: &Path) -> Result
     match tokio::time::timeout(DEADLINE, waiting).await {
         Ok(Ok(status)) if status.code() == Some(SUCCESS) => Ok(()),
         Ok(Ok(status)) => {
-            let words = last_lines(words.trim(), 2).replace('\n', "; ");
-            Err(format!("QEMU ends at once ({}): {words}", ending(status)))
+            let reason = words.lines().find(|line| !line.contains("warning:"));
+            let reason = reason.unwrap_or("it says nothing");
+            Err(format!("QEMU ends at once ({}): {reason}", ending(status)))
         }
         Ok(Err(error)) => Err(format!("wait for QEMU: {error}")),
         Err(_) => {
