@@ -35,6 +35,7 @@ mod result;
 mod run;
 pub mod task;
 pub mod thp;
+mod tracefs;
 mod tunable;
 mod wait;
 
@@ -44,6 +45,7 @@ pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};
 pub use run::{TEST_ARGUMENT, run_job};
 pub use task::{TASK_ARGUMENT, Task};
+pub use tracefs::EventCounter;
 pub use tunable::Tunables;
 pub use wait::wait_until;
 
