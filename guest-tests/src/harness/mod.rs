@@ -28,6 +28,7 @@
 //! Every wait has a deadline: a test that cannot go on fails with a reason.
 
 mod context;
+pub mod cpu;
 pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
@@ -37,6 +38,7 @@ pub mod task;
 pub mod thp;
 mod tracefs;
 mod tunable;
+mod vmstat;
 mod wait;
 
 pub use context::Context;
@@ -47,6 +49,7 @@ pub use run::{TEST_ARGUMENT, run_job};
 pub use task::{TASK_ARGUMENT, Task};
 pub use tracefs::EventCounter;
 pub use tunable::Tunables;
+pub use vmstat::VmCounter;
 pub use wait::wait_until;
 
 use kvet_records::Value;
