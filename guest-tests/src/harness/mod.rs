@@ -32,6 +32,7 @@ pub mod cpu;
 pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
+pub mod process_madvise;
 mod result;
 mod run;
 pub mod task;
