@@ -28,14 +28,18 @@
 //! Every wait has a deadline: a test that cannot go on fails with a reason.
 
 mod context;
+pub mod cpu;
 pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
+pub mod process_madvise;
 mod result;
 mod run;
 pub mod task;
 pub mod thp;
+mod tracefs;
 mod tunable;
+mod vmstat;
 mod wait;
 
 pub use context::Context;
@@ -44,7 +48,9 @@ pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};
 pub use run::{TEST_ARGUMENT, run_job};
 pub use task::{TASK_ARGUMENT, Task};
+pub use tracefs::EventCounter;
 pub use tunable::Tunables;
+pub use vmstat::VmCounter;
 pub use wait::wait_until;
 
 use kvet_records::Value;

@@ -50,6 +50,20 @@ pub fn huge_bytes(pid: u32, range: Range<usize>) -> TestResult<u64> {
     sum_smaps(&text, &range, "AnonHugePages:").why(format_args!("cannot understand {path}"))
 }
 
+/// Number of areas (VMAs) of process `pid` that begin in `range` of its addresses.
+///
+/// # Errors
+/// The process is gone.
+pub fn areas(pid: u32, range: &Range<usize>) -> TestResult<usize> {
+    let path = format!("/proc/{pid}/maps");
+    let text = fs::read_to_string(&path).why(format_args!("read {path}"))?;
+    Ok(count_areas(&text, range))
+}
+
+fn count_areas(maps: &str, range: &Range<usize>) -> usize {
+    maps.lines().filter_map(area).filter(|area| range.contains(&area.start)).count()
+}
+
 /// Sum of `key`, in bytes, over the areas that lie in `range`. `None` if the
 /// text does not look like smaps or has no such area.
 fn sum_smaps(text: &str, range: &Range<usize>, key: &str) -> Option<u64> {
@@ -154,6 +168,13 @@ AnonHugePages:         0 kB
         assert_eq!(sum(0x7f00_0080_0000..0x7f00_00a0_0000), Some(0));
         assert_eq!(sum(0..usize::MAX), Some(8 << 20));
         assert_eq!(sum(0..0x1000), None);
+    }
+
+    #[test]
+    fn areas_are_counted_where_they_begin() {
+        assert_eq!(count_areas(SMAPS, &(0x7f00_0000_0000..0x7f00_00a0_0000)), 2);
+        assert_eq!(count_areas(SMAPS, &(0x7f00_0000_1000..0x7f00_00a0_0000)), 1);
+        assert_eq!(count_areas(SMAPS, &(0..0x1000)), 0);
     }
 
     #[test]

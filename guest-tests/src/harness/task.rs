@@ -64,6 +64,12 @@ impl Task {
         self.child.id()
     }
 
+    /// Address, in the task, of the first byte of its memory.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.memory.start
+    }
+
     /// Length of the task's memory in bytes.
     #[must_use]
     pub fn len(&self) -> usize {

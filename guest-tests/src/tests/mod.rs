@@ -2,6 +2,7 @@
 //! The tests, one file each, and the list of them.
 
 pub mod khugepaged_cold;
+pub mod process_madvise;
 pub mod selftest;
 
 use kvet_records::{ParameterInfo, TestInfo};
@@ -10,7 +11,7 @@ use crate::harness::Test;
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [&khugepaged_cold::TEST].into_iter().chain(selftest::TESTS)
+    [&khugepaged_cold::TEST, &process_madvise::TEST].into_iter().chain(selftest::TESTS)
 }
 
 /// The test of that name.
