@@ -179,7 +179,11 @@ pub async fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
         }
     };
-    match cli.run().await {
+    let ended = cli.run().await.and_then(|code| match OUTPUT_LOST.get() {
+        Some(fault) if code == ExitCode::Acceptable => Err(vec![fault.clone()]),
+        _ => Ok(code),
+    });
+    match ended {
         Ok(code) => code,
         Err(faults) => {
             let color = cli.global.color(&std::io::stderr());
@@ -188,9 +192,9 @@ pub async fn main() -> ExitCode {
                 let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
                 let first =
                     if color { format!("\u{1b}[31m{first}\u{1b}[0m") } else { first.to_owned() };
-                eprintln!("kvet: {first}");
+                let _ = writeln!(std::io::stderr(), "kvet: {first}");
                 if !rest.is_empty() {
-                    eprintln!("{rest}");
+                    let _ = writeln!(std::io::stderr(), "{rest}");
                 }
             }
             ExitCode::worst(faults.iter().map(Fault::exit_code))
@@ -484,8 +488,16 @@ fn stop_on_signals() -> Result<CancellationToken, Fault> {
     Ok(stop)
 }
 
-/// Writes to standard output; a reader that has gone away is no error of ours.
+/// Why something could not be written to standard output, if it could not.
+static OUTPUT_LOST: std::sync::OnceLock<Fault> = std::sync::OnceLock::new();
+
+/// Writes to standard output. A reader that has gone away is no error of ours; a
+/// full disk is, since what is lost there may be the report.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        let _ = OUTPUT_LOST.set(Fault::io("write to standard output", &error));
+    }
 }

@@ -300,7 +300,11 @@ fn a_kvm_whose_guests_hang_is_found_out_and_the_translator_used() {
     );
     let mut command = project.command(&["run", "mine", "--variant", "base"]);
     let ended = finish(command.env("PATH", &path).spawn().unwrap(), Instant::now());
-    ended_with(&ended, 0, &["tcg (no KVM: a guest of a hundred instructions"]);
+    ended_with(
+        &ended,
+        6,
+        &["tcg (no KVM: a guest of a hundred instructions", "nothing was compared"],
+    );
 }
 
 #[test]

@@ -279,6 +279,7 @@ fn a_dead_guest_is_a_fault_and_never_a_verdict() {
             HaltReason::Kernel { kind: SplatKind::KernelBug, title: "kernel BUG in f".into() },
             ExitCode::Kernel,
         ),
+        (HaltReason::ExitHang { seconds: 20 }, ExitCode::Kernel),
         (HaltReason::UnexpectedEnd, ExitCode::Kernel),
         (HaltReason::QemuStuck, ExitCode::Infra),
         (HaltReason::Reset, ExitCode::Kernel),
@@ -364,6 +365,9 @@ fn equal_images_are_identical_and_not_booted() {
     assert_eq!(result.exit_code, ExitCode::Inconclusive);
     assert!(result.cells[0].identical);
     case.plan.allow_identical = true;
+    // The series declares a change, which cannot have come.
+    assert_eq!(case.run(Vec::new()).exit_code, ExitCode::Inconclusive);
+    case.plan.cells[0].series.expect.clear();
     assert_eq!(case.run(Vec::new()).exit_code, ExitCode::Acceptable);
 }
 
@@ -384,10 +388,33 @@ fn an_interrupt_starts_nothing_new_and_keeps_what_was_done() {
 }
 
 #[test]
+fn a_declared_change_that_no_test_looks_at_is_no_pass() {
+    let mut case = Case::new();
+    case.plan.cells[0].series.expect[0].test = "another".into();
+    let same = || completed(&[("kicks", 9)]);
+    let result = case.run(vec![(Base, same()), (Patched, same())]);
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    assert!(
+        report(&result).contains("not checked: cold declares a change of kicks in test another")
+    );
+}
+
+#[test]
+fn an_interrupt_keeps_what_base_observed_and_blames_nobody() {
+    let reports =
+        vec![(Base, completed(&[("kicks", 9)])), (Patched, halted(HaltReason::Interrupted))];
+    let result = Case::new().run(reports);
+    assert_eq!(result.exit_code, ExitCode::Interrupted);
+    assert!(result.cells[0].tests[0].behaviour.is_some());
+    assert!(!report(&result).contains("series;"), "{}", report(&result));
+}
+
+#[test]
 fn one_variant_alone_is_observed_without_a_verdict() {
     let mut case = Case::new();
     case.selection.variants = vec![Patched];
     let result = case.run(vec![(Patched, completed(&[("kicks", 5)]))]);
-    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    assert!(report(&result).contains("nothing was compared"));
     assert_eq!(result.cells[0].tests[0].behaviour.as_ref().unwrap().verdict, None);
 }

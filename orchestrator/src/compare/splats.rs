@@ -18,6 +18,8 @@ pub enum SplatVerdict {
     Gone,
     /// Both have it.
     Both,
+    /// Only one variant was run, and it has it.
+    Seen,
 }
 
 impl std::fmt::Display for SplatVerdict {
@@ -26,6 +28,7 @@ impl std::fmt::Display for SplatVerdict {
             Self::New => "new",
             Self::Gone => "gone",
             Self::Both => "both",
+            Self::Seen => "seen",
         })
     }
 }
@@ -43,9 +46,13 @@ pub struct SplatRow {
 }
 
 /// Compares the splats of two variants by fingerprint, in the order of their
-/// first appearance.
+/// first appearance. With one variant only (`both` is false) nothing is new or gone.
 #[must_use]
-pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec<SplatRow> {
+pub fn compare(
+    splats: &[(VariantName, Splat)],
+    allow: &[SplatAllowance],
+    both: bool,
+) -> Vec<SplatRow> {
     let mut seen: BTreeMap<&str, (usize, bool, bool)> = BTreeMap::new();
     for (position, (variant, splat)) in splats.iter().enumerate() {
         let entry = seen.entry(&splat.fingerprint).or_insert((position, false, false));
@@ -57,6 +64,7 @@ pub fn compare(splats: &[(VariantName, Splat)], allow: &[SplatAllowance]) -> Vec
     let mut rows: Vec<(usize, SplatVerdict)> = seen
         .into_values()
         .map(|(position, base, patched)| match (base, patched) {
+            _ if !both => (position, SplatVerdict::Seen),
             (true, true) => (position, SplatVerdict::Both),
             (true, false) => (position, SplatVerdict::Gone),
             (false, _) => (position, SplatVerdict::New),
@@ -115,7 +123,7 @@ mod tests {
         let all =
             [(base, splat("f")), (base, splat("g")), (patched, splat("g")), (patched, splat("h"))];
         let allow = [SplatAllowance { pattern: "WARNING in h*".into(), reason: "known".into() }];
-        let rows = compare(&all, &allow);
+        let rows = compare(&all, &allow, true);
         let verdicts: Vec<_> =
             rows.iter().map(|row| (row.verdict, row.allowed.is_some())).collect();
         assert_eq!(

@@ -94,7 +94,7 @@ pub fn render(findings: &[Finding]) -> String {
 /// a kernel, then, where the store has a kernel, a boot of it.
 pub async fn accelerators(store: &Store, stop: &CancellationToken) -> String {
     let Some(qemu) = find_program(x86_64::QEMU) else {
-        return "no accelerator: QEMU is missing".to_owned();
+        return "no accelerator: QEMU is missing\n".to_owned();
     };
     let line = match kvm(&qemu, store, stop).await {
         Ok(how) => format!("{:<20} works: {how}", "KVM"),

@@ -6,5 +6,6 @@ pub mod build;
 pub mod git;
 pub mod kconfig;
 pub mod make;
+pub mod patch;
 pub mod series;
 pub mod source;

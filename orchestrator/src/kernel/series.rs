@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::git;
 use super::source::Source;
+use super::{git, patch};
 use crate::fault::Fault;
 use crate::host::process::{capture, check};
 use crate::plan::manifest::{Direction, VariantName};
@@ -152,9 +152,11 @@ impl Index<'_> {
     }
 
     async fn apply(&self, patch: &PatchFile, reverse: bool) -> Result<(), Problem> {
-        if !has_diff(&patch.bytes) {
+        match patch::check(&patch.bytes) {
+            Ok(true) => {}
             // `git am --allow-empty` takes such a mail too; equal trees show in the verdict.
-            return Ok(());
+            Ok(false) => return Ok(()),
+            Err(damage) => return Err(Problem::Damaged(damage)),
         }
         let mut git = self.git();
         git.args(["apply", "--cached", "--verbose", "--whitespace=nowarn"]);
@@ -192,26 +194,20 @@ impl Index<'_> {
     }
 }
 
-fn has_diff(patch: &[u8]) -> bool {
-    patch.split(|&byte| byte == b'\n').any(|line| {
-        line.starts_with(b"diff --git ")
-            || line.starts_with(b"--- a/")
-            || line.starts_with(b"+++ b/")
-    })
-}
-
 /// Most lines of a hunk that a message shows.
 const MAX_SHOWN_LINES: usize = 12;
 
 enum Problem {
     Host(Fault),
     Refused(Box<Refusal>),
+    Damaged(patch::Damage),
 }
 
 impl Problem {
     fn what(&self, source: &Source) -> String {
         match self {
             Self::Host(fault) => fault.what.clone(),
+            Self::Damaged(damage) => format!("line {}: {}", damage.line, damage.what),
             Self::Refused(refusal) => {
                 format!("does not apply to {}: {}", source.origin, refusal.what())
             }
@@ -221,6 +217,7 @@ impl Problem {
     fn into_fault(self, fault: Fault) -> Fault {
         match self {
             Self::Host(fault) => fault,
+            Self::Damaged(damage) => fault.help(damage.help),
             Self::Refused(refusal) => fault
                 .evidence(&refusal.evidence())
                 .help("rebase the series on this source; the kernel's version may have moved"),
@@ -325,13 +322,6 @@ mod tests {
         assert_eq!(missing.what(), "mm/none.c: does not exist in index");
         let damaged = Refusal::parse("error: corrupt patch at line 12\n");
         assert_eq!(damaged.what(), "corrupt patch at line 12");
-    }
-
-    #[test]
-    fn a_mail_without_a_diff_changes_nothing() {
-        assert!(!has_diff(b"Subject: empty\n\nnothing\n---\n2.40\n"));
-        assert!(has_diff(b"x\ndiff --git a/x b/x\n"));
-        assert!(has_diff(b"--- a/x\n+++ b/x\n"));
     }
 
     proptest! {

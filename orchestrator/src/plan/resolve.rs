@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use kvet_records::{TestInfo, Value};
@@ -17,8 +18,11 @@ use crate::fault::Fault;
 
 /// The smallest guest in which the kernel and an initramfs have room.
 const MIN_MEMORY: ByteSize = ByteSize::mib(64);
-/// Most vCPUs that QEMU's microvm takes.
-const MAX_VCPUS: u32 = 288;
+/// Most vCPUs that QEMU's microvm takes under TCG.
+const MAX_VCPUS: u32 = 255;
+/// Nothing boots in less than a second, and nobody waits for longer than a day.
+const DEADLINES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 
 /// Finds the plan that a user names: a path, or a name in `configs/plans/` of
 /// the folder that kvet runs in or of one above.
@@ -91,11 +95,24 @@ impl Resolver<'_> {
         if !is_component(&name) {
             self.report("", format!("the plan's file name {name:?} cannot name a folder"));
         }
+        let deadlines = self.document.value.deadlines;
         let kernels = self.kernels();
         let configs = self.configs();
         let guests = self.guests();
         let tests = self.tests(&guests);
         let (cells, skipped) = self.cells(&kernels, &configs, &guests, &tests);
+        let mut ids = BTreeSet::new();
+        if let Some(twice) = cells.iter().find(|cell| !ids.insert(cell.id())) {
+            self.report("", format!("the plan spans the cell {} twice", twice.id()));
+        }
+        for (name, limit) in [("boot", deadlines.boot), ("test", deadlines.test)] {
+            if limit.is_some_and(|limit| !DEADLINES.contains(&limit)) {
+                self.report(
+                    &format!("deadlines.{name}"),
+                    "a deadline is between one second and a day".to_owned(),
+                );
+            }
+        }
         if cells.is_empty() && self.faults.is_empty() {
             let fault = self.document.fault("series", "the plan has no cell to run");
             self.faults.push(fault.evidence(&skipped.join("\n")));
@@ -116,7 +133,7 @@ impl Resolver<'_> {
             cells,
             skipped,
             variants,
-            deadlines: Deadlines { boot: value.deadlines.boot, test: value.deadlines.test },
+            deadlines: Deadlines { boot: deadlines.boot, test: deadlines.test },
             allow: value.splats.allow.clone(),
             allow_identical: value.allow_identical,
         }
@@ -273,6 +290,9 @@ impl Resolver<'_> {
                 }
             }
             let test = Test { name, parameters };
+            if on.as_ref().is_some_and(Vec::is_empty) {
+                self.report(&format!("{path}.guests"), "the test runs in no guest".to_owned());
+            }
             for (position, guest) in
                 on.clone().unwrap_or_else(|| guest_names.clone()).iter().enumerate()
             {
@@ -325,6 +345,7 @@ impl Resolver<'_> {
             else {
                 continue;
             };
+            let before = cells.len();
             for kernel in kernels {
                 if !document.value.kernels.contains_key(&kernel.name) {
                     skipped.push(format!(
@@ -351,6 +372,13 @@ impl Resolver<'_> {
                         });
                     }
                 }
+            }
+            if cells.len() == before && self.faults.is_empty() && !kernels.is_empty() {
+                let names: Vec<&str> = document.value.kernels.keys().map(String::as_str).collect();
+                let what = format!("series {name:?} is for none of the plan's kernels");
+                let fault = self.document.fault(&format!("series.{index}"), what);
+                self.faults
+                    .push(fault.help(format!("its series.yaml lists: {}", names.join(", "))));
             }
         }
         (cells, skipped)

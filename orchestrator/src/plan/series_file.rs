@@ -50,6 +50,13 @@ impl Resolver<'_> {
         }
         let file = &document.value;
         for (index, expectation) in file.expect.iter().enumerate() {
+            let same = |other: &&super::manifest::Expectation| {
+                other.test == expectation.test && other.observation == expectation.observation
+            };
+            if file.expect[..index].iter().any(|other| same(&other)) {
+                let what = format!("{} is declared twice", expectation.observation);
+                self.push_once(document.fault(&format!("expect.{index}.observation"), what));
+            }
             if !self.tests.contains_key(&expectation.test) {
                 let names: Vec<String> = self.tests.keys().cloned().collect();
                 let fault = document.fault(
@@ -103,6 +110,14 @@ impl Resolver<'_> {
 
 /// The `*.patch` files of a folder in the order of their names.
 fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
+    // What looks like a patch but is not called one would be left out without a word.
+    for extension in ["diff", "eml", "mbox", "txt"] {
+        if let Some(name) = files_in(folder, extension).first() {
+            return Err(Fault::plan("a file that looks like a patch is not called *.patch")
+                .at(folder.join(name).display())
+                .help("rename it, or move it out of the series' folder"));
+        }
+    }
     let mut patches = Vec::new();
     for name in files_in(folder, "patch") {
         let path = folder.join(&name);

@@ -20,7 +20,7 @@ pub struct Document<T> {
     pub value: T,
     file: PathBuf,
     text: String,
-    positions: HashMap<String, (usize, usize)>,
+    positions: Positions,
 }
 
 /// Reads and parses a file.
@@ -54,7 +54,14 @@ pub fn load<T: DeserializeOwned>(file: &Path) -> Result<Document<T>, Fault> {
 /// # Errors
 /// As [`load`].
 pub fn parse<T: DeserializeOwned>(file: &Path, text: String) -> Result<Document<T>, Fault> {
-    let positions = positions(&text);
+    let (positions, duplicate) = positions(&text);
+    if let Some((path, (line, column))) = duplicate {
+        let key = path.rsplit('.').next().unwrap_or(&path);
+        return Err(Fault::plan(format!("{key:?} stands here for the second time"))
+            .at(format!("{}:{line}:{column}", file.display()))
+            .evidence(&excerpt(&text, line, column))
+            .help("take one of the two out"));
+    }
     let value = serde_yaml::from_str(&text).map_err(|error| {
         let message = error.to_string();
         let (line, column) = locate_error(&error, &message, &text);
@@ -105,9 +112,13 @@ impl<T> Document<T> {
     }
 }
 
+/// Line and column by path.
+type Positions = HashMap<String, (usize, usize)>;
+
 /// Where each value of a document stands, by dotted path; lines and columns from 1.
 /// Stops at the first syntax error, which serde reports better.
-fn positions(text: &str) -> HashMap<String, (usize, usize)> {
+/// Also the first value whose key its mapping already has.
+fn positions(text: &str) -> (Positions, Option<(String, (usize, usize))>) {
     enum Frame {
         Sequence { prefix: String, next: usize },
         Mapping { prefix: String, key: Option<String> },
@@ -117,6 +128,7 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
     };
     let start = |span: &Span| (span.start.line(), span.start.col() + 1);
     let mut found = HashMap::new();
+    let mut duplicate = None;
     let mut stack: Vec<Frame> = Vec::new();
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
@@ -149,14 +161,16 @@ fn positions(text: &str) -> HashMap<String, (usize, usize)> {
                 join(prefix, key.take().as_deref().unwrap_or_default())
             }
         };
-        found.insert(path.clone(), start(&span));
+        if found.insert(path.clone(), start(&span)).is_some() && !path.is_empty() {
+            duplicate.get_or_insert_with(|| (path.clone(), start(&span)));
+        }
         match event {
             Event::SequenceStart(..) => stack.push(Frame::Sequence { prefix: path, next: 0 }),
             Event::MappingStart(..) => stack.push(Frame::Mapping { prefix: path, key: None }),
             _ => {}
         }
     }
-    found
+    (found, duplicate)
 }
 
 /// serde_yaml gives the place of the mapping that holds an unknown key; the key
@@ -278,6 +292,12 @@ mod tests {
         assert_eq!(document.place("series.1"), "p:3:5");
         assert_eq!(document.place("tests.0.guests.1"), "p:4:33");
         assert_eq!(document.place("tests.0.nothing"), "p:4:9");
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_an_error() {
+        let fault = fault("series: [a]\ntests:\n  - {name: a, name: b}\n");
+        assert_eq!(fault.place.as_deref(), Some("plan.yaml:3:21"), "{fault}");
     }
 
     #[test]

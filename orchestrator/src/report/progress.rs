@@ -3,7 +3,7 @@
 //! step elsewhere.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -105,6 +105,8 @@ impl Plain {
             _ => {}
         }
         let (text, _) = words(event);
-        eprintln!("{:6.1}s {}", self.began.elapsed().as_secs_f64(), escape(&text));
+        let seconds = self.began.elapsed().as_secs_f64();
+        // Whoever listened may have gone away; the run goes on.
+        let _ = writeln!(std::io::stderr(), "{seconds:6.1}s {}", escape(&text));
     }
 }

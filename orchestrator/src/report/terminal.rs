@@ -24,6 +24,10 @@ pub fn render(result: &RunResult, color: bool) -> String {
     for cell in &result.cells {
         page.cell(cell);
     }
+    for line in &result.unchecked {
+        let line = page.paint(YELLOW, &format!("not checked: {}", escape(line)));
+        page.line(&line);
+    }
     for reason in &result.skipped {
         page.line(&format!("not run: {}", escape(reason)));
     }

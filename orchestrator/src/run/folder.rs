@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::event::{Events, RunEvent};
-use super::result::RunResult;
+use super::result::{RUN_SCHEMA, RunResult};
 use crate::fault::Fault;
 use crate::plan::manifest::VariantName;
 use crate::report::json::pretty;
@@ -156,5 +156,10 @@ pub fn read_result(run: &Path) -> Result<RunResult, Fault> {
         Fault::plan(what).at(file.display()).help("name a run's folder, such as kvet-runs/latest")
     };
     let text = std::fs::read(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    serde_json::from_slice(&text).map_err(|error| wrong(format!("not a result of kvet: {error}")))
+    let result: RunResult = serde_json::from_slice(&text)
+        .map_err(|error| wrong(format!("not a result of kvet: {error}")))?;
+    if result.schema != RUN_SCHEMA {
+        return Err(wrong(format!("schema {:?}; this kvet reads {RUN_SCHEMA}", result.schema)));
+    }
+    Ok(result)
 }

@@ -3,7 +3,7 @@
 //! both, and the comparison. Building and booting are behind traits, so that
 //! this logic is tested without a kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use kvet_records::{Job, Outcome, PROTOCOL_VERSION};
@@ -90,6 +90,7 @@ pub async fn run(
         exit_code: ExitCode::Acceptable,
         environment,
         faults: Vec::new(),
+        unchecked: Vec::new(),
         skipped: plan.skipped.clone(),
         cells: Vec::new(),
     };
@@ -134,12 +135,71 @@ pub async fn run(
             break;
         }
     }
+    if !selection.build_only && result.cells.len() == plan.cells.len() {
+        result.unchecked = unchecked(plan, selection, &result);
+    }
     result.settle();
-    if let Err(fault) = folder.write_result(&result) {
+    if result.faults.is_empty()
+        && let Err(fault) = folder.write_result(&result)
+    {
         result.faults.push(fault);
         result.settle();
     }
     result
+}
+
+/// What nothing looked at: changes that a series declares for tests that were
+/// not compared, and variants without another to compare with.
+fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<String> {
+    let mut compared: BTreeSet<(&str, &str, &str, &str)> = BTreeSet::new();
+    let mut lines = BTreeSet::new();
+    for (cell, done) in plan.cells.iter().zip(&result.cells) {
+        let key = |test| {
+            (cell.series.name.as_str(), cell.kernel.name.as_str(), cell.config.name.as_str(), test)
+        };
+        let tests = cell.tests.iter().filter(|test| {
+            done.tests.iter().any(|ran| ran.name == test.id() && ran.behaviour.is_some())
+        });
+        compared.extend(tests.map(|test| key(test.name.as_str())));
+    }
+    if variants(plan, selection).len() < 2 {
+        lines.insert("only one variant was run, so nothing was compared".to_owned());
+    }
+    for (cell, done) in plan.cells.iter().zip(&result.cells) {
+        let changes = || cell.series.expect.iter().filter(|expect| expect.base != expect.patched);
+        if done.identical && changes().next().is_some() {
+            lines.insert(format!(
+                "{} declares changes, but base and patched are the same image",
+                cell.series.name
+            ));
+            continue;
+        }
+        for expect in cell.series.expect.iter().filter(|_| done.faults.is_empty()) {
+            let key = (
+                cell.series.name.as_str(),
+                cell.kernel.name.as_str(),
+                cell.config.name.as_str(),
+                expect.test.as_str(),
+            );
+            if !compared.contains(&key) {
+                lines.insert(format!(
+                    "{} declares a change of {} in test {}, which was not run on {}, config {}",
+                    cell.series.name,
+                    expect.observation,
+                    expect.test,
+                    cell.kernel.name,
+                    cell.config.name
+                ));
+            }
+        }
+    }
+    lines.into_iter().collect()
+}
+
+fn variants(plan: &Plan, selection: &Selection) -> Vec<VariantName> {
+    let chosen = &selection.variants;
+    let wanted = |variant: &VariantName| chosen.is_empty() || chosen.contains(variant);
+    plan.variants.iter().copied().filter(wanted).collect()
 }
 
 /// One cell while it is run.
@@ -157,7 +217,7 @@ struct Experiment<'a, B, V> {
 
 impl<B: Build, V: Boot> Experiment<'_, B, V> {
     async fn run(&mut self) -> Result<(), Fault> {
-        let variants = self.variants();
+        let variants = variants(self.plan, self.selection);
         let images = self.images(&variants).await?;
         let hashes: Vec<&str> = images.values().map(|image| image.image_sha256.as_str()).collect();
         if let [base, patched] = hashes[..]
@@ -184,12 +244,6 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             }
         }
         Ok(())
-    }
-
-    fn variants(&self) -> Vec<VariantName> {
-        let chosen = &self.selection.variants;
-        let wanted = |variant: &VariantName| chosen.is_empty() || chosen.contains(variant);
-        self.plan.variants.iter().copied().filter(wanted).collect()
     }
 
     async fn images(
@@ -243,7 +297,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
                     let stop = fault.blame == Blame::Interrupt;
                     result.faults.push(fault);
                     if stop {
-                        return result;
+                        break;
                     }
                 }
             }
@@ -332,7 +386,8 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     fn finish(mut self) -> CellResult {
-        self.result.splats = splats::compare(&self.splats, &self.plan.allow);
+        let both = self.result.variants.len() > 1;
+        self.result.splats = splats::compare(&self.splats, &self.plan.allow, both);
         self.result
     }
 }

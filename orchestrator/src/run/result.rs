@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::behaviour::{Observations, Row, Verdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
-use crate::fault::{ExitCode, Fault};
+use crate::fault::{Blame, ExitCode, Fault};
 use crate::plan::manifest::VariantName;
 use crate::vm::accel::Chosen;
 
@@ -31,6 +31,10 @@ pub struct RunResult {
     /// Faults that belong to no cell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// What the plan or a series leads one to expect and nothing looked at; a run
+    /// with any of these is no pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<String>,
     /// Combinations that were not run, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
@@ -146,7 +150,9 @@ impl RunResult {
     /// Settles the exit code from everything in the result.
     pub fn settle(&mut self) {
         let own = self.faults.iter().map(Fault::exit_code);
-        self.exit_code = ExitCode::worst(own.chain(self.cells.iter().map(CellResult::exit_code)));
+        let unchecked = self.unchecked.iter().map(|_| ExitCode::Inconclusive);
+        let cells = self.cells.iter().map(CellResult::exit_code);
+        self.exit_code = ExitCode::worst(own.chain(unchecked).chain(cells));
     }
 }
 
@@ -176,6 +182,9 @@ impl TestResult {
     pub fn conclusion(&self, variants: usize) -> Option<&'static str> {
         if variants < 2 || self.faults.is_empty() {
             return None;
+        }
+        if !self.faults.iter().all(|fault| matches!(fault.blame, Blame::Kernel | Blame::Test)) {
+            return Some("a variant has no result for a reason that is not the kernel's");
         }
         let completed = |variant| {
             self.behaviour.as_ref().is_some_and(|found| found.observations.contains_key(&variant))

@@ -41,6 +41,11 @@ pub enum HaltReason {
         /// The deadline in seconds.
         seconds: u64,
     },
+    /// The job is done and reported, but the kernel did not get the machine to end.
+    ExitHang {
+        /// How long it was given, in seconds.
+        seconds: u64,
+    },
     /// The machine reset without a word on the console: a triple fault, or a
     /// reboot that nobody asked for.
     Reset,
@@ -99,6 +104,7 @@ impl HaltReason {
             Self::BootHang { .. } => "boot_hang",
             Self::TestHang { .. } => "test_hang",
             Self::GuestHang { .. } => "guest_hang",
+            Self::ExitHang { .. } => "exit_hang",
             Self::Reset => "reset",
             Self::UnexpectedEnd => "unexpected_end",
             Self::Violation { .. } => "violation",
@@ -123,6 +129,9 @@ impl std::fmt::Display for HaltReason {
             }
             Self::GuestHang { seconds } => {
                 write!(f, "the guest hung: no result after {seconds} s and no sign of life")
+            }
+            Self::ExitHang { seconds } => {
+                write!(f, "the guest hung after its job: it had not left after {seconds} s")
             }
             Self::Reset => f.write_str("the machine reset without a word (triple fault or reboot)"),
             Self::UnexpectedEnd => {
@@ -169,7 +178,9 @@ impl BootReport {
                 .evidence(&console)
                 .help("the whole console is in the run folder; kvet.sh beside it starts the same guest by hand"),
             HaltReason::Reset | HaltReason::UnexpectedEnd => Fault::kernel(what).evidence(&console),
-            HaltReason::BootHang { .. } | HaltReason::GuestHang { .. } => {
+            HaltReason::BootHang { .. }
+            | HaltReason::GuestHang { .. }
+            | HaltReason::ExitHang { .. } => {
                 let what = if self.tail.is_empty() { format!("{what}; the console is empty") } else { what };
                 Fault::kernel(what)
                     .evidence(&console)

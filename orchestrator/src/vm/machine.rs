@@ -39,7 +39,7 @@ use crate::transport::virtio::{Session, Stage};
 /// resets within a second, also under TCG.
 const GATHER: Duration = Duration::from_secs(2);
 /// How long a guest that reported its end may take to leave.
-const LEAVE: Duration = Duration::from_secs(10);
+const LEAVE: Duration = Duration::from_secs(20);
 /// A guest that is alive sends a heartbeat every second; three missed are none.
 const HEARTBEAT_SILENCE: Duration = Duration::from_secs(10);
 /// How long a hung guest may take to print its stacks, if it still can.
@@ -243,6 +243,7 @@ struct Watch<'a> {
     heartbeats: u64,
     stage: Stage,
     reset_seen: bool,
+    told_to_leave: bool,
     /// Where each vCPU of a hung guest stood.
     hang: Vec<String>,
 }
@@ -259,6 +260,7 @@ impl<'a> Watch<'a> {
             heartbeats: 0,
             stage: Stage::Silent,
             reset_seen: false,
+            told_to_leave: false,
             hang: Vec::new(),
         }
     }
@@ -273,7 +275,12 @@ impl<'a> Watch<'a> {
 
     fn event(&mut self, event: &QmpEvent) {
         // With -no-reboot a guest's reset, intended or a triple fault, is a shutdown.
-        self.reset_seen |= event.name == "SHUTDOWN" && event.data["reason"] == "guest-reset";
+        if event.name == "SHUTDOWN" {
+            let reason = event.data["reason"].as_str().unwrap_or_default();
+            self.reset_seen |= reason == "guest-reset";
+            // A signal to QEMU, or whoever else on the host told it to leave.
+            self.told_to_leave |= reason.starts_with("host-");
+        }
     }
 
     /// Draws conclusions from what has arrived.
@@ -330,11 +337,12 @@ impl<'a> Watch<'a> {
     /// The deadline passed: whether to stop waiting at once. A guest that hangs
     /// is examined first.
     fn timeout<W: Write>(&mut self, screen: &Console<W>) -> bool {
-        if self.decided.is_some() || self.stage == Stage::Ended {
+        if self.decided.is_some() {
             return true;
         }
         let seconds = self.request.limits.test.as_secs();
         self.decided = Some(match self.stage {
+            Stage::Ended => HaltReason::ExitHang { seconds: LEAVE.as_secs() },
             Stage::Silent => HaltReason::BootHang {
                 phase: screen.phase(),
                 seconds: self.request.limits.boot.as_secs(),
@@ -401,6 +409,10 @@ impl<'a> Watch<'a> {
             }
             Some(status) if !status.success() => {
                 HaltReason::QemuDied { how: ending(status), stderr }
+            }
+            Some(_) if self.told_to_leave => {
+                let how = "something on the host told it to end".to_owned();
+                HaltReason::QemuDied { how, stderr }
             }
             Some(_) if !self.reset_seen => HaltReason::UnexpectedEnd,
             _ => HaltReason::Reset,
