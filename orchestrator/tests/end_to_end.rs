@@ -150,7 +150,7 @@ fn a_kernel_that_hangs_at_boot_is_given_up_at_its_deadline() {
 fn a_kernel_that_hangs_after_its_test_is_no_pass() {
     let patch = "Subject: [PATCH] reboot: hang\n\n---\n--- a/kernel/reboot.c\n+++ b/kernel/reboot.c\n@@ -284,5 +284,7 @@\n  */\n void kernel_restart(char *cmd)\n {\n+\tfor (;;)\n+\t\tcpu_relax();\n \tkernel_restart_prepare(cmd);\n \tdo_kernel_restart_prepare();\n";
     let (_project, ended) = run("restart", patch, "", "{name: selftest_pass}", "");
-    ended_with(&ended, 4, &["the guest hung after its job", "vCPU 0 is at kernel_restart+"]);
+    ended_with(&ended, 4, &["the guest hung after its job", "vCPU 0 is at __do_sys_reboot+"]);
 }
 
 #[test]
