@@ -98,7 +98,7 @@ impl<T> Document<T> {
         &self.file
     }
 
-    fn position(&self, path: &str) -> (usize, usize) {
+    fn position(&self, path: &str) -> Position {
         let mut path = path;
         loop {
             if let Some(&position) = self.positions.get(path) {
@@ -112,13 +112,15 @@ impl<T> Document<T> {
     }
 }
 
-/// Line and column by path.
-type Positions = HashMap<String, (usize, usize)>;
+/// Line and column, from 1.
+type Position = (usize, usize);
+/// Positions by path.
+type Positions = HashMap<String, Position>;
 
 /// Where each value of a document stands, by dotted path; lines and columns from 1.
 /// Stops at the first syntax error, which serde reports better.
 /// Also the first value whose key its mapping already has.
-fn positions(text: &str) -> (Positions, Option<(String, (usize, usize))>) {
+fn positions(text: &str) -> (Positions, Option<(String, Position)>) {
     enum Frame {
         Sequence { prefix: String, next: usize },
         Mapping { prefix: String, key: Option<String> },
@@ -175,7 +177,7 @@ fn positions(text: &str) -> (Positions, Option<(String, (usize, usize))>) {
 
 /// serde_yaml gives the place of the mapping that holds an unknown key; the key
 /// itself is what the user looks for.
-fn locate_error(error: &serde_yaml::Error, message: &str, text: &str) -> (usize, usize) {
+fn locate_error(error: &serde_yaml::Error, message: &str, text: &str) -> Position {
     let (line, column) = error.location().map_or((1, 1), |place| (place.line(), place.column()));
     let Some(key) = backquoted(message).next().filter(|_| message.contains("unknown field")) else {
         return (line, column);
