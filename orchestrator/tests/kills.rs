@@ -89,7 +89,7 @@ fn killing_kvet_at_any_moment_leaves_no_qemu() {
 #[track_caller]
 fn disturb(series: &str, phase: &str, signal_name: &str, words: &str) {
     let tests = "{name: selftest_hang}\n  - {name: selftest_pass}";
-    let project = project(series, tests, "deadlines: {boot: 30s, test: 6s}\n");
+    let project = project(series, tests, "deadlines: {boot: 20s, test: 6s}\n");
     let began = Instant::now();
     let child = project.command(&["run", "mine", "--variant", "base"]).spawn().unwrap();
     let name = format!("{series}/debian-6.12");
@@ -120,4 +120,9 @@ fn a_qemu_killed_during_a_test_is_an_infra_fault() {
 #[test]
 fn a_qemu_stopped_during_a_test_is_an_infra_fault_and_goes() {
     disturb("stopped-test", "test", "-STOP", "QEMU no longer answers");
+}
+
+#[test]
+fn a_qemu_stopped_while_it_boots_is_an_infra_fault_and_goes() {
+    disturb("stopped-boot", "boot", "-STOP", "QEMU no longer answers");
 }
