@@ -122,6 +122,7 @@ pub const ALLOCATOR: &str = "
 /// Glue between an entry into the kernel and the code that serves it: if a stack has nothing but
 /// helpers and glue, there is no guilty function.
 pub const ANCHORS: &str = "
+    irq_work_single
     process_scheduled_works
     process_one_work do_syscall_ do_fast_syscall_ sysenter_dispatch tracesys_phase2 el0_svc
     invoke_syscall ret_fast_syscall x64_sys_call do_int80 netif_receive_skb do_softirq
