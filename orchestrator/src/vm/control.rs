@@ -61,6 +61,18 @@ impl Control {
         }
     }
 
+    /// The events that a QEMU that is gone left unread.
+    pub async fn rest(&mut self) -> Vec<QmpEvent> {
+        let Self::Connected(_, events) = self else { return Vec::new() };
+        let mut rest = Vec::new();
+        while let Ok(Some(event)) =
+            tokio::time::timeout(Duration::from_secs(1), events.recv()).await
+        {
+            rest.push(event);
+        }
+        rest
+    }
+
     /// Where a hung guest stands; none when QEMU does not answer in time.
     pub async fn examine(&mut self, request: &BootRequest) -> Option<evidence::Evidence> {
         let Self::Connected(qmp, _) = self else { return None };

@@ -209,6 +209,12 @@ impl Machine {
             }
         }
         let alone = status.is_some();
+        if alone {
+            // Why QEMU left may still be in its socket.
+            for event in control.rest().await {
+                watch.event(&event);
+            }
+        }
         if status.is_none() {
             control.quit().await;
             qemu.kill().await;
