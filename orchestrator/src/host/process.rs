@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -254,12 +254,6 @@ pub fn signal_name(signal: i32) -> &'static str {
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
-/// A folder in a form that a command line can take.
-#[must_use]
-pub fn shown(path: &Path) -> String {
-    path.display().to_string()
 }
 
 #[cfg(test)]
