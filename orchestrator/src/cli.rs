@@ -3,6 +3,7 @@
 
 use std::cell::OnceCell;
 use std::io::{IsTerminal, Read, Write};
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -99,6 +100,12 @@ enum Command {
         /// A splat that both variants have is not acceptable either.
         #[arg(long)]
         strict: bool,
+        /// Boots of each variant for each test; all must observe the same.
+        #[arg(long, value_name = "N", default_value = "1")]
+        boots: NonZeroU16,
+        /// Boot from power-on every time instead of restoring a saved machine.
+        #[arg(long)]
+        cold: bool,
         /// Print the resolved plan and stop.
         #[arg(long)]
         dry_run: bool,
@@ -250,12 +257,14 @@ impl Cli {
                 };
                 self.run_plan(plan, &selection, false).await
             }
-            Command::Run { plan, test, variant, strict, dry_run } => {
+            Command::Run { plan, test, variant, strict, boots, cold, dry_run } => {
                 let selection = Selection {
                     test: test.clone(),
                     variants: variant.clone(),
                     build_only: false,
                     strict: *strict,
+                    boots: *boots,
+                    cold: *cold,
                 };
                 self.run_plan(plan, &selection, *dry_run).await
             }
@@ -343,6 +352,8 @@ impl Cli {
             stop,
             choice: self.global.accel,
             qemu: qemu.unwrap_or_default(),
+            version: environment.qemu.clone(),
+            cold: selection.cold,
             probe_folder: folder.path().join("probe"),
             chosen: OnceCell::new(),
             initramfs: OnceCell::new(),

@@ -114,6 +114,7 @@ fn completed(observations: &[(&str, i64)]) -> BootReport {
         tail: vec!["the last line".into()],
         hang: Vec::new(),
         boot_seconds: Some(1.0),
+        start_seconds: Some(1.1),
         seconds: 2.0,
     }
 }
@@ -417,4 +418,30 @@ fn one_variant_alone_is_observed_without_a_verdict() {
     assert_eq!(result.exit_code, ExitCode::Inconclusive);
     assert!(report(&result).contains("nothing was compared"));
     assert_eq!(result.cells[0].tests[0].behaviour.as_ref().unwrap().verdict, None);
+}
+
+#[test]
+fn boots_of_a_variant_that_differ_are_a_fault_and_no_verdict() {
+    let mut case = Case::new();
+    case.selection.boots = 3.try_into().unwrap();
+    let steady = |kicks| vec![(Base, completed(&[("kicks", kicks)])); 3];
+    let patched = |last| {
+        [5, 5, last].map(|kicks| (Patched, completed(&[("kicks", kicks)]))).into_iter().collect()
+    };
+    let result = case.run([steady(9), patched(5)].concat());
+    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    assert!(report(&result).contains("the same in 3 boots of each variant"));
+
+    let result = case.run([steady(9), patched(6)].concat());
+    assert_eq!(result.exit_code, ExitCode::Test);
+    let text = report(&result);
+    assert!(text.contains("boot 3 did not observe what boot 1 did"), "{text}");
+    assert!(text.contains("kicks: 5, then 6"), "{text}");
+    assert!(!text.contains("behaviour expected"), "{text}");
+
+    // A skip that comes and goes is a difference, too.
+    let mut reports = steady(9);
+    reports.extend([(Patched, completed(&[])), (Patched, skipped())]);
+    let result = case.run(reports);
+    assert_eq!(result.exit_code, ExitCode::Test);
 }

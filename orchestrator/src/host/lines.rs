@@ -48,6 +48,12 @@ impl LineSplitter {
         }
     }
 
+    /// Whether no line has begun.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// The last line, when the stream ended without a line end.
     #[must_use]
     pub fn finish(&mut self) -> Option<Line> {

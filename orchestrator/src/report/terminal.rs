@@ -108,7 +108,12 @@ impl Page {
     fn test(&mut self, test: &TestResult, variants: usize) {
         self.line("");
         match &test.behaviour {
-            Some(behaviour) => self.behaviour(&test.name, behaviour),
+            Some(behaviour) => {
+                self.behaviour(&test.name, behaviour);
+                if test.boots.get() > 1 {
+                    self.line(&format!("  the same in {} boots of each variant", test.boots));
+                }
+            }
             None => self.line(&format!("  {}: no result", test.name)),
         }
         for reason in &test.skips {

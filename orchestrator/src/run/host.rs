@@ -23,9 +23,10 @@ use crate::plan::{Cell, Config, Plan};
 use crate::store::Store;
 use crate::vm::accel::{Choice, Chosen, choose, host_key};
 use crate::vm::deadline::{Measured, limits};
-use crate::vm::halt::BootReport;
+use crate::vm::halt::{BootReport, HaltReason};
 use crate::vm::machine::{BootRequest, boot};
 use crate::vm::spec::{Accelerator, VmSpec};
+use crate::vm::state::{self, SavedState, Start};
 
 impl Build for Builder {
     async fn prepare(&self, cell: &Cell) -> Result<(Source, Trees), Fault> {
@@ -71,6 +72,10 @@ pub struct Booter {
     pub choice: Choice,
     /// QEMU's program.
     pub qemu: PathBuf,
+    /// What QEMU says of its version.
+    pub version: String,
+    /// Every boot from power-on, none from a saved state.
+    pub cold: bool,
     /// Folder for the probe boot's traces.
     pub probe_folder: PathBuf,
     /// What was chosen, once something was booted.
@@ -96,6 +101,49 @@ impl Booter {
         let path = initramfs::prepare(&self.store)?;
         Ok(self.initramfs.get_or_init(|| path).clone())
     }
+
+    /// The machine of `request`, up and waiting for a job: from the store, or
+    /// saved there by a boot now. The inner error is the report of that boot when
+    /// its guest did not come up.
+    async fn state(
+        &self,
+        request: &BootRequest,
+        image_sha256: &str,
+    ) -> Result<Result<(String, Option<SavedState>), BootReport>, Fault> {
+        let name = state::state_key(&request.spec, &self.version, image_sha256);
+        let _lock = self.store.lock("states", &name, &self.events).await?;
+        if let Some(found) = state::find(&self.store, &name) {
+            return Ok(Ok((name, Some(found))));
+        }
+        let scratch = self.store.scratch()?;
+        let saving = BootRequest {
+            task: format!("{} (to save its start)", request.task),
+            start: Start::Save(state::memory_file(&scratch)),
+            ..request.clone()
+        };
+        let report = boot(&saving, &self.events, &self.stop).await?;
+        self.learn(request.spec.accelerator, &report);
+        match &report.halt {
+            HaltReason::Saved => {}
+            HaltReason::NotSaved { why } => {
+                self.events.note(format!("{}: cold boots, since {why}", request.task));
+                return Ok(Ok((name, None)));
+            }
+            _ => return Ok(Err(report)),
+        }
+        let kept = state::keep(&self.store, &name, &scratch, &saving.folder, &self.version);
+        if let Err(fault) = kept {
+            self.events.note(format!("{}: cold boots, since {}", request.task, fault.what));
+        }
+        let found = state::find(&self.store, &name);
+        Ok(Ok((name, found)))
+    }
+
+    fn learn(&self, accelerator: Accelerator, report: &BootReport) {
+        if let Some(seconds) = report.boot_seconds {
+            Measured::read(&self.store, &host_key(&self.qemu), accelerator).learn(seconds);
+        }
+    }
 }
 
 impl Boot for Booter {
@@ -120,19 +168,34 @@ impl Boot for Booter {
             )
         };
         let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
-        let mut measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
-        let request = BootRequest {
+        let measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
+        let mut request = BootRequest {
             task: task.to_owned(),
             spec: spec(accelerator),
+            start: Start::Cold,
             job,
             limits: limits(&plan.deadlines, accelerator, measured.boot_seconds()),
             vmlinux: image.vmlinux(),
             folder,
         };
-        let report = boot(&request, &self.events, &self.stop).await?;
-        if let Some(seconds) = report.boot_seconds {
-            measured.learn(seconds);
+        if !self.cold {
+            match self.state(&request, &image.image_sha256).await? {
+                Ok((_, None)) => {}
+                Ok((name, Some(state))) => {
+                    request.start = Start::Restored(state);
+                    let report = boot(&request, &self.events, &self.stop).await?;
+                    let HaltReason::NotRestored { why, .. } = &report.halt else {
+                        return Ok(report);
+                    };
+                    self.events.note(format!("{task}: a cold boot, since {why}"));
+                    state::forget(&self.store, &name);
+                    request.start = Start::Cold;
+                }
+                Err(report) => return Ok(report),
+            }
         }
+        let report = boot(&request, &self.events, &self.stop).await?;
+        self.learn(accelerator, &report);
         Ok(report)
     }
 

@@ -4,9 +4,10 @@
 //! this logic is tested without a kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use kvet_records::{Job, Outcome, PROTOCOL_VERSION};
+use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Value};
 
 use super::event::Events;
 use super::folder::RunFolder;
@@ -61,7 +62,7 @@ pub trait Boot {
 }
 
 /// What of a plan is run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Selection {
     /// Only tests of this name.
     pub test: Option<String>,
@@ -71,6 +72,23 @@ pub struct Selection {
     pub build_only: bool,
     /// A splat that both variants have is not acceptable either.
     pub strict: bool,
+    /// Boots of each variant for each test; all must observe the same.
+    pub boots: NonZeroU16,
+    /// Every boot from power-on, none from a saved machine.
+    pub cold: bool,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            test: None,
+            variants: Vec::new(),
+            build_only: false,
+            strict: false,
+            boots: NonZeroU16::MIN,
+            cold: false,
+        }
+    }
 }
 
 /// Runs a plan. Always gives a result: what went wrong is in it.
@@ -278,33 +296,63 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     async fn test(&mut self, test: &Test, images: &BTreeMap<VariantName, Image>) -> TestResult {
-        let mut result =
-            TestResult { name: test.id(), faults: Vec::new(), skips: Vec::new(), behaviour: None };
-        let mut observations = BTreeMap::new();
-        let mut skipped = Vec::new();
-        for (&variant, image) in images {
-            match self.boot_once(test, variant, image).await {
-                Ok(report) => {
-                    let skips = report.report.skips.iter();
-                    result.skips.extend(skips.map(|why| format!("{variant}: {why}")));
-                    if report.report.outcome == Some(Outcome::Skipped) {
-                        skipped.push(variant);
-                    } else {
-                        observations.insert(variant, report.report.observations);
-                    }
+        let mut result = TestResult {
+            name: test.id(),
+            boots: self.selection.boots,
+            faults: Vec::new(),
+            skips: Vec::new(),
+            behaviour: None,
+        };
+        let mut observed: BTreeMap<VariantName, Observations> = BTreeMap::new();
+        let mut faulty = BTreeSet::new();
+        let mut skipped = BTreeSet::new();
+        // The variants take turns, so that none has the host at another time.
+        'boots: for number in 1..=self.selection.boots.get() {
+            for (&variant, image) in images {
+                if faulty.contains(&variant) {
+                    continue;
                 }
-                Err(fault) => {
-                    let stop = fault.blame == Blame::Interrupt;
-                    result.faults.push(fault);
-                    if stop {
-                        break;
+                let report = match self.boot_once(test, variant, number, image).await {
+                    Ok(report) => report.report,
+                    Err(fault) => {
+                        let stop = fault.blame == Blame::Interrupt;
+                        result.faults.push(fault);
+                        if stop {
+                            break 'boots;
+                        }
+                        faulty.insert(variant);
+                        continue;
                     }
+                };
+                let skips = report.outcome == Some(Outcome::Skipped);
+                // What a test saw before it found that it cannot run is no result.
+                let now = if skips { Observations::new() } else { report.observations };
+                if number == 1 {
+                    let reasons = report.skips.iter();
+                    result.skips.extend(reasons.map(|why| format!("{variant}: {why}")));
+                    if skips {
+                        skipped.insert(variant);
+                    }
+                    observed.insert(variant, now);
+                } else if skips != skipped.contains(&variant) || now != observed[&variant] {
+                    let what = format!(
+                        "{}: boot {number} did not observe what boot 1 did",
+                        self.task(variant, &test.id())
+                    );
+                    result.faults.push(
+                        Fault::test(what).evidence(&unsteady(&observed[&variant], &now)).help(
+                            "an observation must be the same in every boot of a variant; \
+                             what is not belongs in a log or a sample",
+                        ),
+                    );
+                    faulty.insert(variant);
                 }
             }
         }
-        if !observations.is_empty() {
+        observed.retain(|variant, _| !faulty.contains(variant));
+        if observed.keys().any(|variant| !skipped.contains(variant)) {
             // A test that only one of two kernels can run has found a difference.
-            match self.behaviour(test, observations, &skipped) {
+            match self.behaviour(test, observed, &skipped) {
                 Ok(behaviour) => result.behaviour = Some(behaviour),
                 Err(fault) => result.faults.push(fault),
             }
@@ -317,10 +365,17 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         &mut self,
         test: &Test,
         variant: VariantName,
+        number: u16,
         image: &Image,
     ) -> Result<BootReport, Fault> {
-        let task = self.task(variant, &test.id());
-        let folder = self.folder.boot(&self.cell.id(), variant, &test.id());
+        let task = match number {
+            1 => self.task(variant, &test.id()),
+            _ => format!("{}, boot {number}", self.task(variant, &test.id())),
+        };
+        let mut folder = self.folder.boot(&self.cell.id(), variant, &test.id());
+        if number > 1 {
+            folder = folder.join(format!("boot-{number}"));
+        }
         let job = Job {
             protocol: PROTOCOL_VERSION,
             id: format!("{}-{variant}", test.name),
@@ -342,18 +397,17 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     fn behaviour(
         &self,
         test: &Test,
-        mut observations: BTreeMap<VariantName, Observations>,
-        skipped: &[VariantName],
+        observations: BTreeMap<VariantName, Observations>,
+        skipped: &BTreeSet<VariantName>,
     ) -> Result<BehaviourResult, Fault> {
         let folder = self.plan.root.join("snapshots").join(&self.plan.name);
         let plan = self.plan.file.strip_prefix(&self.plan.root).unwrap_or(&self.plan.file);
         let mut states = BTreeMap::new();
-        for (variant, observed) in &observations {
+        for (variant, observed) in observations.iter().filter(|(name, _)| !skipped.contains(name)) {
             let name = format!("{}.{}.{variant}", self.cell.id(), test.id());
             let state = snapshot::check(&folder, &name, &plan.display().to_string(), observed)?;
             states.insert(*variant, state);
         }
-        observations.extend(skipped.iter().map(|&variant| (variant, Observations::new())));
         let variant = |name| observations.get(&name);
         let (rows, verdict) = match (variant(VariantName::Base), variant(VariantName::Patched)) {
             (Some(base), Some(patched)) => {
@@ -390,4 +444,17 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         self.result.splats = splats::compare(&self.splats, &self.plan.allow, both);
         self.result
     }
+}
+
+/// What two boots of a variant did not observe alike, one line each.
+fn unsteady(first: &Observations, later: &Observations) -> String {
+    let shown =
+        |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    let names: BTreeSet<&String> = first.keys().chain(later.keys()).collect();
+    let lines: Vec<String> = names
+        .into_iter()
+        .filter(|name| first.get(*name) != later.get(*name))
+        .map(|name| format!("{name}: {}, then {}", shown(first.get(name)), shown(later.get(name))))
+        .collect();
+    lines.join("\n")
 }

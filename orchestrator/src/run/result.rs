@@ -2,6 +2,7 @@
 //! What came of a run: the data behind every report, `result.json` as it is.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +124,9 @@ pub struct BuildResult {
 pub struct TestResult {
     /// Name and parameters.
     pub name: String,
+    /// Boots of each variant; all observed the same, or there is a fault.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub boots: NonZeroU16,
     /// Why there is no result, where there is none.
     pub faults: Vec<Fault>,
     /// Reasons why a variant did not run it, or a part of it.
@@ -131,6 +135,15 @@ pub struct TestResult {
     /// What it observed; none without results of both variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<BehaviourResult>,
+}
+
+fn once() -> NonZeroU16 {
+    NonZeroU16::MIN
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_once(boots: &NonZeroU16) -> bool {
+    *boots == NonZeroU16::MIN
 }
 
 /// What a test observed.

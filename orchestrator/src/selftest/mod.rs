@@ -28,6 +28,7 @@ use crate::vm::halt::{BootReport, HaltReason};
 use crate::vm::machine::{BootRequest, boot};
 use crate::vm::spec::{Accelerator, VmSpec};
 use crate::vm::splat::Splat;
+use crate::vm::state::Start;
 use table::{Expect, Phase, Row, Table};
 
 /// The series that breaks kernels.
@@ -209,6 +210,7 @@ impl Selftest {
         let request = BootRequest {
             task: format!("selftest/{}", row.name),
             spec,
+            start: Start::Cold,
             job: Job {
                 protocol: PROTOCOL_VERSION,
                 id: row.name.clone(),

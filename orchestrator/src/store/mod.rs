@@ -53,9 +53,17 @@ impl Store {
     pub fn open(root: &Path) -> Result<Self, Fault> {
         let root = std::path::absolute(root)
             .map_err(|error| Fault::io("find the cache folder", &error))?;
-        for part in
-            ["applied", "images", "initramfs", "locks", "probes", "scratch", "sources", "trees"]
-        {
+        for part in [
+            "applied",
+            "images",
+            "initramfs",
+            "locks",
+            "probes",
+            "scratch",
+            "sources",
+            "states",
+            "trees",
+        ] {
             let folder = root.join(part);
             std::fs::create_dir_all(&folder).map_err(|error| {
                 Fault::io(format!("make the cache folder {}", folder.display()), &error)

@@ -123,6 +123,12 @@ impl Session {
         self.heartbeats
     }
 
+    /// Whether the last line that came is whole.
+    #[must_use]
+    pub fn between_records(&self) -> bool {
+        self.splitter.is_empty()
+    }
+
     /// The first violation, if there was one.
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {

@@ -14,6 +14,7 @@ use super::halt::HaltReason;
 use super::machine::{BootRequest, boot};
 use super::probe_rom;
 use super::spec::{Accelerator, VmSpec};
+use super::state::Start;
 use crate::fault::Fault;
 use crate::run::event::Events;
 use crate::store::{Store, key, write_atomically};
@@ -123,6 +124,7 @@ async fn probe(
     let request = BootRequest {
         task: "KVM probe".to_owned(),
         spec: VmSpec { accelerator: Accelerator::Kvm, cpu: "host".to_owned(), ..spec.clone() },
+        start: Start::Cold,
         // A guest refuses a job that it does not know, which is all that is asked of it here.
         job: Job {
             protocol: PROTOCOL_VERSION,

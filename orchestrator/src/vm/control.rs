@@ -42,15 +42,26 @@ impl Control {
         Self::Connecting(tokio::spawn(Qmp::connect(socket, transcript)))
     }
 
+    /// Waits for QEMU's greeting; none when it is gone. Safe to cancel.
+    pub async fn qmp(&mut self) -> Option<&mut Qmp> {
+        if let Self::Connecting(connecting) = self {
+            *self = match connecting.await {
+                Ok(Ok((qmp, events))) => Self::Connected(qmp, events),
+                _ => Self::Gone { greeted: false },
+            };
+        }
+        match self {
+            Self::Connected(qmp, _) => Some(qmp),
+            _ => None,
+        }
+    }
+
     /// The next event; never returns once QEMU is gone. Safe to cancel.
     pub async fn next(&mut self) -> QmpEvent {
         loop {
             match self {
-                Self::Connecting(connecting) => {
-                    *self = match connecting.await {
-                        Ok(Ok((qmp, events))) => Self::Connected(qmp, events),
-                        _ => Self::Gone { greeted: false },
-                    };
+                Self::Connecting(_) => {
+                    let _ = self.qmp().await;
                 }
                 Self::Connected(_, events) => match events.recv().await {
                     Some(event) => return event,

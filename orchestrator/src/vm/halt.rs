@@ -74,6 +74,20 @@ pub enum HaltReason {
     },
     /// QEMU is there, but it no longer answers.
     QemuStuck,
+    /// The guest was up, and its state was written: what such a boot is for.
+    Saved,
+    /// The guest was up, but its state could not be written.
+    NotSaved {
+        /// Why not.
+        why: String,
+    },
+    /// QEMU did not take a saved state.
+    NotRestored {
+        /// Why not.
+        why: String,
+        /// What QEMU wrote to standard error, escaped.
+        stderr: String,
+    },
     /// The user stopped kvet.
     Interrupted,
 }
@@ -111,6 +125,9 @@ impl HaltReason {
             Self::QemuDied { .. } => "qemu_died",
             Self::QemuRefused { .. } => "qemu_refused",
             Self::QemuStuck => "qemu_stuck",
+            Self::Saved => "saved",
+            Self::NotSaved { .. } => "not_saved",
+            Self::NotRestored { .. } => "not_restored",
             Self::Interrupted => "interrupted",
         }
     }
@@ -141,6 +158,9 @@ impl std::fmt::Display for HaltReason {
             Self::QemuDied { how, .. } => write!(f, "QEMU died: {how}"),
             Self::QemuRefused { how, .. } => write!(f, "QEMU did not start: {how}"),
             Self::QemuStuck => f.write_str("QEMU no longer answers, though it is there"),
+            Self::Saved => f.write_str("saved"),
+            Self::NotSaved { why } => write!(f, "the machine's state was not saved: {why}"),
+            Self::NotRestored { why, .. } => write!(f, "the machine was not restored: {why}"),
             Self::Interrupted => f.write_str("interrupted"),
         }
     }
@@ -160,8 +180,11 @@ pub struct BootReport {
     /// Where each vCPU of a hung guest stood.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hang: Vec<String>,
-    /// Wall-clock seconds from QEMU's start to `hello`, if it came.
+    /// Wall-clock seconds from QEMU's start to the guest being up, if it came to that.
     pub boot_seconds: Option<f64>,
+    /// Wall-clock seconds from QEMU's start to the job's first record.
+    #[serde(default)]
+    pub start_seconds: Option<f64>,
     /// Wall-clock seconds from QEMU's start to its end.
     pub seconds: f64,
 }
@@ -196,6 +219,8 @@ impl BootReport {
                 .help("`kvet doctor` says what this host can do"),
             HaltReason::QemuStuck => Fault::infra(what)
                 .help("something stopped QEMU (SIGSTOP, a debugger) or the host is overloaded"),
+            HaltReason::Saved | HaltReason::NotSaved { .. } => Fault::infra(what),
+            HaltReason::NotRestored { stderr, .. } => Fault::infra(what).evidence(stderr),
             HaltReason::Interrupted => Fault::interrupted(),
         })
     }

@@ -3,14 +3,14 @@
 //! at the end.
 //!
 //! QEMU's exit, its QMP events, the console, the guest's records, the deadline
-//! and the user race. The first evidence decides; the rest is gathered for
-//! [`GATHER`] more.
+//! and the user race. The first evidence decides; the rest is gathered for two
+//! seconds more.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use kvet_records::Job;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::command_line::{Channels, arguments, script};
@@ -26,24 +26,20 @@ use super::console::Console;
 use super::control::Control;
 use super::deadline::Limits;
 use super::halt::{BootReport, HaltReason};
-use super::qmp::QmpEvent;
 use super::spec::VmSpec;
-use super::splat::SplatKind;
+use super::state::{self, SavedState, Start};
+use super::watch::Watch;
 use crate::fault::{Fault, escape};
 use crate::host::process::{Group, command, ending, last_lines};
 use crate::run::event::{Events, RunEvent};
 use crate::store::write_atomically;
-use crate::transport::virtio::{Session, Stage};
 
-/// How long evidence is gathered after the first: a panic prints its stacks and
-/// resets within a second, also under TCG.
-const GATHER: Duration = Duration::from_secs(2);
-/// How long a guest that reported its end may take to leave.
-const LEAVE: Duration = Duration::from_secs(20);
-/// A guest that is alive sends a heartbeat every second; three missed are none.
-const HEARTBEAT_SILENCE: Duration = Duration::from_secs(10);
 /// How long a hung guest may take to print its stacks, if it still can.
 const STACKS: Duration = Duration::from_millis(1500);
+/// How long a guest in the middle of a record runs on before it is stopped again.
+const STEP: Duration = Duration::from_millis(20);
+/// How long QEMU may take to write a state.
+const SAVE: Duration = Duration::from_secs(60);
 /// How long QEMU may take to exit once its streams have ended.
 const EXIT: Duration = Duration::from_secs(2);
 /// Most of QEMU's standard error that is kept.
@@ -58,6 +54,8 @@ pub struct BootRequest {
     pub task: String,
     /// The VM.
     pub spec: VmSpec,
+    /// How it starts.
+    pub start: Start,
     /// What its guest is to do.
     pub job: Job,
     /// How long each phase may take.
@@ -110,7 +108,10 @@ impl Machine {
             &request.folder.join("kvet.sh"),
             script(&request.spec, &job_line).as_bytes(),
         )?;
-        let arguments = arguments(&request.spec, &CHANNELS);
+        let mut arguments = arguments(&request.spec, &CHANNELS);
+        if matches!(request.start, Start::Restored(_)) {
+            arguments.extend(["-incoming", "defer"].map(str::to_owned));
+        }
         write_atomically(&request.folder.join("qemu-arguments"), arguments.join("\n").as_bytes())?;
 
         let mut ours = Vec::new();
@@ -138,54 +139,94 @@ impl Machine {
         events: &Events,
         stop: &CancellationToken,
     ) -> Result<BootReport, Fault> {
-        let Self { mut qemu, qmp, mut console, mut records, mut job, began } = self;
+        let Self { mut qemu, qmp, console, records, mut job, began } = self;
         let create = |name: &str| {
             let path = request.folder.join(name);
             File::create(&path)
                 .map_err(|error| Fault::io(format!("write {}", path.display()), &error))
         };
-        let transcript = create("qmp.log")?;
-        let mut screen = Console::new(BufWriter::new(create("console.log")?));
-        let mut record_log = create("records.jsonl")?;
+        let mut control = Control::connect(qmp, create("qmp.log")?);
+        let mut streams = Streams {
+            console,
+            records,
+            screen: Console::new(BufWriter::new(create("console.log")?)),
+            record_log: create("records.jsonl")?,
+        };
         let stderr = qemu.child().stderr.take();
         let stderr = tokio::spawn(read_bounded(stderr));
-
-        let mut line = serde_json::to_vec(&request.job).unwrap_or_default();
-        line.push(b'\n');
-        // The bytes wait in the socket until the guest opens its port.
-        let _ = job.write_all(&line).await;
-
         let mut watch = Watch::new(request, began);
-        let mut control = Control::connect(qmp, transcript);
-        let (mut from_console, mut from_records) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
-        let (mut console_open, mut records_open) = (true, true);
-        let lost = |error: std::io::Error| Fault::io("keep the boot's traces", &error);
+        let wait_failed = |error: io::Error| Fault::io("wait for QEMU", &error);
         let mut status: Option<ExitStatus> = None;
-        loop {
-            watch.look(&screen, events);
+
+        if !matches!(request.start, Start::Save(_)) {
+            let mut line = serde_json::to_vec(&request.job).unwrap_or_default();
+            line.push(b'\n');
+            // The bytes wait in the socket until the guest opens its port.
+            let _ = job.write_all(&line).await;
+        }
+        if let Start::Restored(state) = &request.start {
+            let deadline = watch.deadline;
+            let restored = tokio::select! {
+                restored = streams.restore(&mut control, state, &mut watch) => restored?,
+                exit = qemu.wait() => {
+                    let exit = status.insert(exit.map_err(wait_failed)?);
+                    Err(format!("QEMU ended, {}", ending(*exit)))
+                }
+                () = sleep_until(deadline) => Err("it took too long".to_owned()),
+                () = stop.cancelled() => {
+                    watch.decided = Some(HaltReason::Interrupted);
+                    Ok(())
+                }
+            };
+            if let Err(why) = restored {
+                watch.decided = Some(HaltReason::NotRestored { why, stderr: String::new() });
+            }
+        }
+
+        let (mut from_console, mut from_records) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+        let (mut console_open, mut records_open) = (true, true);
+        let mut over = watch.decided.is_some();
+        while !over {
+            watch.look(&streams.screen, events);
             if status.is_some() && !console_open && !records_open {
+                break;
+            }
+            if let Start::Save(memory) = &request.start
+                && watch.can_be_saved()
+            {
+                let saved = tokio::select! {
+                    saved = streams.save(&mut control, memory, &mut watch) => saved?,
+                    exit = qemu.wait() => {
+                        let exit = status.insert(exit.map_err(wait_failed)?);
+                        Err(format!("QEMU ended, {}", ending(*exit)))
+                    }
+                    () = sleep(SAVE) => Err(format!("it took longer than {} s", SAVE.as_secs())),
+                    () = stop.cancelled() => Ok(false),
+                };
+                watch.decided = Some(match saved {
+                    Ok(true) => HaltReason::Saved,
+                    Ok(false) => HaltReason::Interrupted,
+                    Err(why) => HaltReason::NotSaved { why },
+                });
                 break;
             }
             tokio::select! {
                 exit = qemu.wait(), if status.is_none() => {
-                    status = Some(exit.map_err(|error| Fault::io("wait for QEMU", &error))?);
+                    status = Some(exit.map_err(wait_failed)?);
                     // What QEMU wrote before it left is still in the sockets.
                     watch.deadline = watch.deadline.min(Instant::now() + EXIT);
                 }
-                count = console.read(&mut from_console), if console_open => match count {
-                    Ok(count @ 1..) => screen.push(&from_console[..count]).map_err(lost)?,
+                count = streams.console.read(&mut from_console), if console_open => match count {
+                    Ok(count @ 1..) => streams.take_console(&from_console[..count])?,
                     _ => console_open = false,
                 },
-                count = records.read(&mut from_records), if records_open => match count {
-                    Ok(count @ 1..) => {
-                        record_log.write_all(&from_records[..count]).map_err(lost)?;
-                        watch.records(&from_records[..count]);
-                    }
+                count = streams.records.read(&mut from_records), if records_open => match count {
+                    Ok(count @ 1..) => streams.take_records(&from_records[..count], &mut watch)?,
                     _ => records_open = false,
                 },
                 event = control.next() => watch.event(&event),
                 () = sleep_until(watch.deadline) => {
-                    if status.is_some() || watch.timeout(&screen) {
+                    if status.is_some() || watch.timeout(&streams.screen) {
                         break;
                     }
                     match control.examine(request).await {
@@ -199,12 +240,12 @@ impl Machine {
                             break;
                         }
                     }
-                    control.ask_for_stacks(&mut console).await;
+                    control.ask_for_stacks(&mut streams.console).await;
                     watch.deadline = Instant::now() + STACKS;
                 }
-                () = stop.cancelled(), if !matches!(watch.decided, Some(HaltReason::Interrupted)) => {
+                () = stop.cancelled() => {
                     watch.decided = Some(HaltReason::Interrupted);
-                    break;
+                    over = true;
                 }
             }
         }
@@ -222,222 +263,96 @@ impl Machine {
         drop(qemu);
         let greeted = control.greeted();
         let stderr = escape_lines(&last_lines(&stderr.await.unwrap_or_default(), 12));
-        watch.session.finish();
-        let (tail, findings) = screen.finish();
-        let halt = watch.verdict(&findings, alone.then_some(status).flatten(), greeted, stderr);
-        Ok(BootReport {
-            halt,
-            report: watch.session.report().clone(),
-            splats: findings.splats,
-            tail,
-            hang: watch.hang,
-            boot_seconds: watch.hello_at.map(|at| (at - began).as_secs_f64()),
-            seconds: began.elapsed().as_secs_f64(),
-        })
+        let (tail, findings) = streams.screen.finish();
+        Ok(watch.finish(tail, findings, alone.then_some(status).flatten(), greeted, stderr))
     }
 }
 
-/// What is known of a boot while it runs.
-struct Watch<'a> {
-    request: &'a BootRequest,
-    session: Session,
-    /// The first evidence; nothing replaces it but the user's interrupt.
-    decided: Option<HaltReason>,
-    deadline: Instant,
-    hello_at: Option<Instant>,
-    heartbeat_at: Instant,
-    heartbeats: u64,
-    stage: Stage,
-    reset_seen: bool,
-    told_to_leave: bool,
-    /// Where each vCPU of a hung guest stood.
-    hang: Vec<String>,
+/// What a guest says, and where it is kept.
+struct Streams {
+    console: UnixStream,
+    records: UnixStream,
+    screen: Console<BufWriter<File>>,
+    record_log: File,
 }
 
-impl<'a> Watch<'a> {
-    fn new(request: &'a BootRequest, began: Instant) -> Self {
-        Self {
-            request,
-            session: Session::new(request.job.clone()),
-            decided: None,
-            deadline: began + request.limits.boot,
-            hello_at: None,
-            heartbeat_at: began,
-            heartbeats: 0,
-            stage: Stage::Silent,
-            reset_seen: false,
-            told_to_leave: false,
-            hang: Vec::new(),
-        }
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+impl Streams {
+    fn take_console(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.screen.push(bytes).map_err(lost)
     }
 
-    fn records(&mut self, bytes: &[u8]) {
-        self.session.push(bytes);
-        if self.session.heartbeats() != self.heartbeats {
-            self.heartbeats = self.session.heartbeats();
-            self.heartbeat_at = Instant::now();
-        }
+    fn take_records(&mut self, bytes: &[u8], watch: &mut Watch<'_>) -> Result<(), Fault> {
+        self.record_log.write_all(bytes).map_err(lost)?;
+        watch.records(bytes);
+        Ok(())
     }
 
-    fn event(&mut self, event: &QmpEvent) {
-        // With -no-reboot a guest's reset, intended or a triple fault, is a shutdown.
-        if event.name == "SHUTDOWN" {
-            let reason = event.data["reason"].as_str().unwrap_or_default();
-            self.reset_seen |= reason == "guest-reset";
-            // A signal to QEMU, or whoever else on the host told it to leave.
-            self.told_to_leave |= reason.starts_with("host-");
+    /// Takes what is there by now.
+    fn take_all(&mut self, watch: &mut Watch<'_>) -> Result<(), Fault> {
+        let mut buffer = vec![0; CHUNK_BYTES];
+        while let Ok(count @ 1..) = self.console.try_read(&mut buffer) {
+            self.take_console(&buffer[..count])?;
         }
+        while let Ok(count @ 1..) = self.records.try_read(&mut buffer) {
+            self.take_records(&buffer[..count], watch)?;
+        }
+        Ok(())
     }
 
-    /// Draws conclusions from what has arrived.
-    fn look<W: Write>(&mut self, screen: &Console<W>, events: &Events) {
-        let stage = self.session.stage();
-        if stage != self.stage {
-            let now = Instant::now();
-            self.stage = stage;
-            match stage {
-                Stage::Silent => {}
-                Stage::Up => {
-                    self.hello_at = Some(now);
-                    self.heartbeat_at = now;
-                    self.deadline = now + self.request.limits.test;
-                }
-                Stage::Running => {
-                    // `hello` and `start` may arrive together.
-                    self.hello_at.get_or_insert(now);
-                    self.deadline = now + self.request.limits.test;
-                }
-                Stage::Ended => {
-                    self.hello_at.get_or_insert(now);
-                    self.deadline = now + LEAVE;
-                }
-            }
-            let phase = match stage {
-                Stage::Silent => "boot",
-                Stage::Up => "up",
-                Stage::Running => "test",
-                Stage::Ended => "end",
-            };
-            events.send(&RunEvent::BootPhase {
-                task: self.request.task.clone(),
-                phase: phase.to_owned(),
-            });
-        }
-        if self.decided.is_some() {
-            return;
-        }
-        if let Some(violation) = self.session.violation() {
-            let (what, line) = (violation.what.clone(), violation.line.clone());
-            self.decide(HaltReason::Violation { what, line });
-        } else if let Some(evidence) = screen.fatal() {
-            let (kind, title) = (evidence.kind, evidence.text.clone());
-            self.decide(HaltReason::Kernel { kind, title });
-        }
-    }
-
-    fn decide(&mut self, halt: HaltReason) {
-        self.decided = Some(halt);
-        self.deadline = self.deadline.min(Instant::now() + GATHER);
-    }
-
-    /// The deadline passed: whether to stop waiting at once. A guest that hangs
-    /// is examined first.
-    fn timeout<W: Write>(&mut self, screen: &Console<W>) -> bool {
-        if self.decided.is_some() {
-            return true;
-        }
-        let seconds = self.request.limits.test.as_secs();
-        self.decided = Some(match self.stage {
-            Stage::Ended => HaltReason::ExitHang { seconds: LEAVE.as_secs() },
-            Stage::Silent => HaltReason::BootHang {
-                phase: screen.phase(),
-                seconds: self.request.limits.boot.as_secs(),
-            },
-            _ if self.heartbeat_at.elapsed() > HEARTBEAT_SILENCE => {
-                HaltReason::GuestHang { seconds }
-            }
-            _ => HaltReason::TestHang { seconds },
-        });
-        false
-    }
-
-    /// The halt reason once everything is in. `exit` is QEMU's status when it
-    /// left without being told to.
-    fn verdict(
-        &self,
-        findings: &super::splat::Findings,
-        exit: Option<ExitStatus>,
-        greeted: bool,
-        stderr: String,
-    ) -> HaltReason {
-        let fatal = findings.splats.iter().find(|splat| splat.fatal);
-        // A guest that hung after saying what is stuck hung of that.
-        let stuck = || findings.splats.iter().find(|splat| is_stuck(splat.kind));
-        let cause = match &self.decided {
-            Some(HaltReason::Interrupted) => return HaltReason::Interrupted,
-            Some(HaltReason::Kernel { .. }) | None => fatal,
-            Some(
-                HaltReason::BootHang { .. }
-                | HaltReason::GuestHang { .. }
-                | HaltReason::TestHang { .. },
-            ) => fatal.or_else(stuck),
-            Some(_) => None,
+    /// Stops the guest between two records and saves it. The inner error is why
+    /// it could not be saved.
+    async fn save(
+        &mut self,
+        control: &mut Control,
+        memory: &Path,
+        watch: &mut Watch<'_>,
+    ) -> Result<Result<bool, String>, Fault> {
+        let Some(qmp) = control.qmp().await else {
+            return Ok(Err("QEMU does not answer".to_owned()));
         };
-        match (cause, &self.decided) {
-            (Some(splat), _) => {
-                return HaltReason::Kernel { kind: splat.kind, title: splat.title.clone() };
+        let command = |error: super::qmp::QmpError| error.to_string();
+        loop {
+            if let Err(why) = qmp.execute(&qapi::qmp::stop {}).await.map_err(command) {
+                return Ok(Err(why));
             }
-            (None, Some(decided)) => return decided.clone(),
-            (None, None) => {}
-        }
-        if let Some(violation) = self.session.violation() {
-            return HaltReason::Violation {
-                what: violation.what.clone(),
-                line: violation.line.clone(),
-            };
-        }
-        let out_of_memory =
-            || findings.splats.iter().find(|splat| splat.kind == SplatKind::OomKill);
-        let outcome = self.session.report().outcome.as_ref();
-        if let Some(kvet_records::Outcome::Killed { .. }) = outcome
-            && let Some(splat) = out_of_memory()
-        {
-            return HaltReason::Kernel { kind: splat.kind, title: splat.title.clone() };
-        }
-        let clean = exit.is_none_or(|status| status.success());
-        if self.stage == Stage::Ended && clean {
-            return HaltReason::Completed;
-        }
-        match exit {
-            // Whoever refuses arguments exits; a signal comes from elsewhere.
-            Some(status) if !greeted && status.code().is_some_and(|code| code != 0) => {
-                HaltReason::QemuRefused { how: ending(status), stderr }
+            self.take_all(watch)?;
+            if watch.between_records() {
+                break;
             }
-            Some(status) if !status.success() => {
-                HaltReason::QemuDied { how: ending(status), stderr }
+            if let Err(why) = qmp.execute(&qapi::qmp::cont {}).await.map_err(command) {
+                return Ok(Err(why));
             }
-            Some(_) if self.told_to_leave => {
-                let how = "something on the host told it to end".to_owned();
-                HaltReason::QemuDied { how, stderr }
-            }
-            Some(_) if !self.reset_seen => HaltReason::UnexpectedEnd,
-            _ => HaltReason::Reset,
+            sleep(STEP).await;
         }
+        Ok(state::save(qmp, memory).await.map(|()| true).map_err(|error| error.to_string()))
+    }
+
+    /// Restores a guest, replays what it had said, and lets it run. The inner
+    /// error is why it could not be restored.
+    async fn restore(
+        &mut self,
+        control: &mut Control,
+        saved: &SavedState,
+        watch: &mut Watch<'_>,
+    ) -> Result<Result<(), String>, Fault> {
+        let Some(qmp) = control.qmp().await else {
+            return Ok(Err("QEMU does not answer".to_owned()));
+        };
+        if let Err(error) = state::restore(qmp, saved).await {
+            return Ok(Err(error.to_string()));
+        }
+        self.take_console(&saved.console)?;
+        self.take_records(&saved.records, watch)?;
+        let running = qmp.execute(&qapi::qmp::cont {}).await;
+        Ok(running.map(drop).map_err(|error| error.to_string()))
     }
 }
 
-/// Whether a splat says that something does not get on.
-fn is_stuck(kind: SplatKind) -> bool {
-    use SplatKind as Kind;
-    matches!(
-        kind,
-        Kind::HungTask
-            | Kind::SoftLockup
-            | Kind::HardLockup
-            | Kind::RcuStall
-            | Kind::Spinlock
-            | Kind::WorkqueueLockup
-    )
+fn lost(error: io::Error) -> Fault {
+    Fault::io("keep the boot's traces", &error)
 }
 
 async fn read_bounded(stream: Option<tokio::process::ChildStderr>) -> String {

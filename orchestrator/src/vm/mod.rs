@@ -13,3 +13,5 @@ pub mod probe_rom;
 pub mod qmp;
 pub mod spec;
 pub mod splat;
+pub mod state;
+mod watch;

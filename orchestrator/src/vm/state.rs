@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Saved machines: a guest that is up and waits for its job, written to the
+//! store once and restored for every test, so that each test has a fresh
+//! machine without a boot.
+//!
+//! QEMU writes and reads the state through a descriptor that it is handed over
+//! QMP (`getfd`, then `migrate` or `migrate-incoming` with `fd:NAME`), which
+//! works from QEMU 7.2 on and under every `-sandbox` switch. With the memory
+//! are kept the console and the records up to that moment: a restored boot
+//! replays them first, so what the kernel said while it booted belongs to every
+//! boot that starts there.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::command_line::{Channels, arguments};
+use super::qmp::{Qmp, QmpError};
+use super::spec::{Accelerator, VmSpec};
+use crate::fault::Fault;
+use crate::report::json::pretty;
+use crate::store::{Scratch, Store, key};
+
+/// Changes whenever a state written by an older kvet must not be used.
+const RECIPE: &str = "kvet/state/1";
+/// Time between two looks at a migration.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+/// QEMU's default limit, 128 MiB a second, is for networks.
+const BANDWIDTH: u64 = 64 << 30;
+
+const MEMORY: &str = "memory";
+const CONSOLE: &str = "console";
+const RECORDS: &str = "records";
+const META: &str = "state.json";
+
+/// How a boot starts.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// From power-on.
+    Cold,
+    /// From power-on, without a job: once the guest waits for one, its state is
+    /// written to this file, and the boot ends.
+    Save(PathBuf),
+    /// From a saved state.
+    Restored(SavedState),
+}
+
+/// A state in the store, read and verified.
+#[derive(Debug, Clone)]
+pub struct SavedState {
+    folder: PathBuf,
+    /// The console up to the moment of the save.
+    pub console: Vec<u8>,
+    /// The records up to then: whole lines.
+    pub records: Vec<u8>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Meta {
+    recipe: String,
+    qemu: String,
+    /// blake3 of the memory, the console and the records.
+    hash: String,
+}
+
+/// Name of a VM's state in the store: everything that the state depends on. The
+/// VM's name is no part of it. `qemu` is what `--version` says.
+#[must_use]
+pub fn state_key(spec: &VmSpec, qemu: &str, image_sha256: &str) -> String {
+    let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+    let unnamed = VmSpec { name: String::new(), ..spec.clone() };
+    let program = std::fs::canonicalize(&spec.qemu).unwrap_or_else(|_| spec.qemu.clone());
+    let changed = std::fs::metadata(&program).and_then(|data| data.modified());
+    let program = format!("{} {:?}", program.display(), changed.ok());
+    // Another host CPU may lack what the guest has seen of this one.
+    let cpu = match spec.accelerator {
+        Accelerator::Kvm => host_cpu(),
+        Accelerator::Tcg => String::new(),
+    };
+    let arguments = arguments(&unnamed, &channels).join("\n");
+    key([RECIPE, qemu, &program, &cpu, image_sha256, &arguments].map(str::as_bytes))
+}
+
+/// The host's CPU and kernel, as far as a KVM guest sees them.
+fn host_cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = info.split("\n\n").next().unwrap_or_default();
+    let kept = first.lines().filter(|line| {
+        ["model name", "stepping", "microcode", "flags"].iter().any(|name| line.starts_with(name))
+    });
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    format!("{release}\n{}", kept.collect::<Vec<_>>().join("\n"))
+}
+
+/// The state of that key, if the store has it whole; a damaged one is removed.
+#[must_use]
+pub fn find(store: &Store, name: &str) -> Option<SavedState> {
+    let folder = store.path("states", name);
+    let state = read(&folder).ok();
+    if state.is_some() {
+        // When it was used last is what pruning goes by.
+        let _ = File::open(&folder).and_then(|file| file.set_modified(SystemTime::now()));
+    } else {
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    state
+}
+
+/// Forgets a state that cannot be restored.
+pub fn forget(store: &Store, name: &str) {
+    let _ = std::fs::remove_dir_all(store.path("states", name));
+}
+
+/// Where a boot with [`Start::Save`] is to write the memory.
+#[must_use]
+pub fn memory_file(scratch: &Scratch) -> PathBuf {
+    scratch.path().join("state").join(MEMORY)
+}
+
+/// Puts what such a boot left into the store. `traces` is the boot's folder.
+///
+/// # Errors
+/// An `infra` fault when the store cannot be written.
+pub fn keep(
+    store: &Store,
+    name: &str,
+    scratch: &Scratch,
+    traces: &Path,
+    qemu: &str,
+) -> Result<(), Fault> {
+    let folder = scratch.path().join("state");
+    let write = || -> io::Result<()> {
+        std::fs::copy(traces.join("console.log"), folder.join(CONSOLE))?;
+        std::fs::copy(traces.join("records.jsonl"), folder.join(RECORDS))?;
+        let hash = hash(&folder)?;
+        let meta = Meta { recipe: RECIPE.to_owned(), qemu: qemu.to_owned(), hash };
+        std::fs::write(folder.join(META), pretty(&meta))?;
+        File::open(folder.join(MEMORY))?.sync_data()
+    };
+    write().map_err(|error| Fault::io("keep the machine's state", &error))?;
+    store.publish(&folder, "states", name).map(drop)
+}
+
+fn read(folder: &Path) -> io::Result<SavedState> {
+    let meta: Meta = serde_json::from_slice(&std::fs::read(folder.join(META))?)?;
+    if meta.recipe != RECIPE || meta.hash != hash(folder)? {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(SavedState {
+        folder: folder.to_owned(),
+        console: std::fs::read(folder.join(CONSOLE))?,
+        records: std::fs::read(folder.join(RECORDS))?,
+    })
+}
+
+fn hash(folder: &Path) -> io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    for name in [MEMORY, CONSOLE, RECORDS] {
+        let mut file = File::open(folder.join(name))?;
+        hasher.update(&file.metadata()?.len().to_le_bytes());
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                count => hasher.update(&buffer[..count]),
+            };
+        }
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Why a state was not written or not read.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file cannot be used.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// QEMU refused, or is gone.
+    #[error("{0}")]
+    Qmp(#[from] QmpError),
+    /// QEMU began, and failed.
+    #[error("the migration ended as {status:?}{}", if description.is_empty() { String::new() } else { format!(": {description}") })]
+    Migration {
+        /// QEMU's status.
+        status: String,
+        /// QEMU's words.
+        description: String,
+    },
+}
+
+/// Writes the state of a stopped VM to a file.
+///
+/// # Errors
+/// When the file cannot be made, or QEMU fails.
+pub async fn save(qmp: &mut Qmp, memory: &Path) -> Result<(), StateError> {
+    if let Some(folder) = memory.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let file = File::create(memory)?;
+    qmp.execute(&SetBandwidth { max_bandwidth: BANDWIDTH }).await?;
+    qmp.send_fd(MEMORY, file.as_fd()).await?;
+    let uri = Some(format!("fd:{MEMORY}"));
+    qmp.execute(&qapi::qmp::migrate { channels: None, detach: None, resume: None, uri }).await?;
+    migrated(qmp).await
+}
+
+/// Reads a state into a VM that was started with `-incoming defer`, and leaves
+/// it stopped.
+///
+/// # Errors
+/// When the file cannot be read, or QEMU does not take it.
+pub async fn restore(qmp: &mut Qmp, state: &SavedState) -> Result<(), StateError> {
+    let file = File::open(state.folder.join(MEMORY))?;
+    qmp.send_fd(MEMORY, file.as_fd()).await?;
+    qmp.execute(&MigrateIncoming { uri: format!("fd:{MEMORY}") }).await?;
+    migrated(qmp).await
+}
+
+async fn migrated(qmp: &mut Qmp) -> Result<(), StateError> {
+    loop {
+        let info = qmp.execute(&QueryMigrate {}).await?;
+        match info.status.as_deref() {
+            Some("completed") => return Ok(()),
+            Some(status @ ("failed" | "cancelled" | "cancelling")) => {
+                let description = info.description.unwrap_or_default();
+                return Err(StateError::Migration { status: status.to_owned(), description });
+            }
+            _ => tokio::time::sleep(LOOK_INTERVAL).await,
+        }
+    }
+}
+
+/// Three commands in types of our own: qapi's know only the statuses and the
+/// parameters of one QEMU version.
+#[derive(Debug, Serialize)]
+struct QueryMigrate {}
+
+#[derive(Debug, Deserialize)]
+struct MigrationInfo {
+    status: Option<String>,
+    #[serde(rename = "error-desc")]
+    description: Option<String>,
+}
+
+impl qapi::Command for QueryMigrate {
+    type Ok = MigrationInfo;
+    const NAME: &'static str = "query-migrate";
+    const ALLOW_OOB: bool = false;
+}
+
+#[derive(Debug, Serialize)]
+struct MigrateIncoming {
+    uri: String,
+}
+
+impl qapi::Command for MigrateIncoming {
+    type Ok = serde_json::Value;
+    const NAME: &'static str = "migrate-incoming";
+    const ALLOW_OOB: bool = false;
+}
+
+#[derive(Debug, Serialize)]
+struct SetBandwidth {
+    #[serde(rename = "max-bandwidth")]
+    max_bandwidth: u64,
+}
+
+impl qapi::Command for SetBandwidth {
+    type Ok = serde_json::Value;
+    const NAME: &'static str = "migrate-set-parameters";
+    const ALLOW_OOB: bool = false;
+}
