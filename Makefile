@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test kills selftest fuzz lint setup install clean
+.PHONY: all demo test kills soak selftest fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -20,6 +20,10 @@ test: setup
 # kvet killed a hundred times: no QEMU may outlive it.
 kills: setup
 	KVET_KILLS=100 $(CARGO) test --package kvet --test kills -- --nocapture
+
+# Five hundred boots in one process, half of them restored.
+soak: setup
+	KVET_SOAK=500 $(CARGO) test --release --package kvet --test soak -- --nocapture
 
 # Breaks kernels in every way that kvet knows and checks what it says of each.
 selftest: setup

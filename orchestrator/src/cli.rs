@@ -6,12 +6,14 @@ use std::io::{IsTerminal, Read, Write};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
+use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tokio_util::sync::CancellationToken;
 
 use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
 use crate::guest;
+use crate::host::budget::Budget;
 use crate::host::doctor;
 use crate::kernel::build::Builder;
 use crate::plan::manifest::VariantName;
@@ -25,6 +27,7 @@ use crate::run::pipeline::{self, Selection};
 use crate::selftest::{self, Selftest};
 use crate::store::Store;
 use crate::vm::accel::Choice;
+use crate::vm::spec::need;
 use crate::vm::splat::{Findings, Scanner};
 
 /// Vets a Linux kernel patch series in virtual machines.
@@ -51,6 +54,9 @@ struct Global {
     /// Parallel jobs of a kernel build; one for each CPU by default.
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
+    /// Most memory that all builds and guests of this user may take [default: what is free].
+    #[arg(long, global = true, value_name = "SIZE")]
+    memory: Option<ByteSize>,
     /// Folder for sources, trees and images [default: ~/.cache/kvet].
     #[arg(long, global = true, value_name = "DIR", env = "KVET_CACHE_DIR")]
     cache_dir: Option<PathBuf>,
@@ -218,6 +224,13 @@ impl Global {
         }
     }
 
+    /// What all kvets of this user share, whatever cache each of them uses.
+    fn budget(&self) -> Result<Budget, Fault> {
+        let folder = default_cache().or_else(|fault| self.cache_dir.clone().ok_or(fault))?;
+        let cpus = u32::try_from(cpus()).unwrap_or(u32::MAX);
+        Budget::open(&folder, cpus, self.memory.map(|size| size.as_u64()))
+    }
+
     fn store(&self) -> Result<Store, Fault> {
         let folder = match &self.cache_dir {
             Some(folder) => folder.clone(),
@@ -337,6 +350,8 @@ impl Cli {
         // Before anything is built: what is missing at the end is missing now.
         let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
+        let budget = self.global.budget()?;
+        check_room(plan, &budget)?;
         let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
         let events = Events::default();
         folder.record_events(&events)?;
@@ -344,10 +359,11 @@ impl Cli {
             progress::subscribe(&events, self.global.verbose);
         }
         let stop = stop_on_signals()?;
-        let builder = self.builder(&store, &events, &stop);
+        let builder = self.builder(&store, &budget, &events, &stop);
         let environment = environment(qemu.as_deref()).await;
         let booter = Booter {
             store,
+            budget,
             events: events.clone(),
             stop,
             choice: self.global.accel,
@@ -385,7 +401,7 @@ impl Cli {
         }
         let stop = stop_on_signals()?;
         let selftest = Selftest {
-            builder: self.builder(&store, &events, &stop),
+            builder: self.builder(&store, &self.global.budget()?, &events, &stop),
             store,
             events: events.clone(),
             stop,
@@ -401,9 +417,16 @@ impl Cli {
         Ok(selftest::exit_code(&outcomes))
     }
 
-    fn builder(&self, store: &Store, events: &Events, stop: &CancellationToken) -> Builder {
+    fn builder(
+        &self,
+        store: &Store,
+        budget: &Budget,
+        events: &Events,
+        stop: &CancellationToken,
+    ) -> Builder {
         Builder {
             store: store.clone(),
+            budget: budget.clone(),
             events: events.clone(),
             stop: stop.clone(),
             jobs: self.global.jobs.map_or_else(cpus, usize::from),
@@ -471,6 +494,21 @@ fn check_selection(plan: &Plan, selection: &Selection) -> Result<(), Fault> {
     }
     Err(Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
         .help(format!("its tests are: {}", names.join(", "))))
+}
+
+/// Refuses a guest that can never have what it needs, before anything is built.
+fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
+    for guest in plan.cells.iter().map(|cell| &cell.guest) {
+        if let Err(why) = budget.check(need(guest)) {
+            return Err(Fault::plan(format!(
+                "guest {} does not fit on this host: {why}",
+                guest.name
+            ))
+            .at(plan.file.display())
+            .help("give it less `memory:`"));
+        }
+    }
+    Ok(())
 }
 
 /// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What kvet asks of the host: programs, processes, and whether they are there.
 
+pub mod budget;
 pub mod doctor;
 pub mod lines;
 pub mod process;

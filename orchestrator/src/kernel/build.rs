@@ -19,6 +19,7 @@ use super::series::Tree;
 use super::source::{Source, sha256_of};
 use crate::arch::x86_64;
 use crate::fault::{Blame, Fault};
+use crate::host::budget::{Budget, Claim, Need};
 use crate::host::process::{capture, check, command, require_program};
 use crate::plan::Config;
 use crate::run::event::{Events, RunEvent};
@@ -93,9 +94,16 @@ pub struct Builder {
     pub events: Events,
     /// Ends a build.
     pub stop: CancellationToken,
+    /// CPUs and memory.
+    pub budget: Budget,
     /// Parallel jobs of `make`.
     pub jobs: usize,
 }
+
+/// Memory of a compiler: 100 to 150 MB for the largest files of 6.12.
+const JOB_BYTES: u64 = 150 << 20;
+/// Memory of the link of vmlinux, and of make.
+const LINK_BYTES: u64 = 512 << 20;
 
 impl Builder {
     /// Gives the image from the store, or builds it.
@@ -267,12 +275,26 @@ impl<'a> BuildTree<'a> {
         let file = File::create(&self.request.log)
             .map_err(|error| Fault::io(format!("write {}", self.request.log.display()), &error))?;
         let mut log = BufWriter::new(file);
+        let _claim = self.claim().await?;
         self.configure(config, &mut log).await?;
         let steps = self.compile(&mut log).await?;
         drop(log);
         let image = self.publish(key, compiler, steps, began.elapsed()).await?;
         let _ = std::fs::remove_file(&self.marker);
         Ok(image)
+    }
+
+    /// The part of the host that `make` keeps busy.
+    async fn claim(&self) -> Result<Claim, Fault> {
+        let Builder { budget, events, stop, jobs, .. } = self.builder;
+        let jobs = *jobs as u64;
+        let need = Need {
+            cpus: u32::try_from(jobs).unwrap_or(u32::MAX),
+            memory: jobs * JOB_BYTES + LINK_BYTES,
+            alone: false,
+        };
+        let claiming = budget.claim(&self.request.task, need, events);
+        stop.run_until_cancelled(claiming).await.unwrap_or_else(|| Err(Fault::interrupted()))
     }
 
     /// Runs the build and gives the number of its steps.

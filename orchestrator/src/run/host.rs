@@ -14,18 +14,19 @@ use super::result::Environment;
 use crate::arch::x86_64;
 use crate::fault::Fault;
 use crate::guest::initramfs;
+use crate::host::budget::Budget;
 use crate::host::process::{capture, command, require_program};
 use crate::kernel::build::{BuildRequest, Builder, Image};
 use crate::kernel::series::{self, Trees};
 use crate::kernel::source::{self, Source};
 use crate::plan::manifest::VariantName;
-use crate::plan::{Cell, Config, Plan};
+use crate::plan::{Cell, Config, Guest, Plan};
 use crate::store::Store;
 use crate::vm::accel::{Choice, Chosen, choose, host_key};
 use crate::vm::deadline::{Measured, limits};
 use crate::vm::halt::{BootReport, HaltReason};
 use crate::vm::machine::{BootRequest, boot};
-use crate::vm::spec::{Accelerator, VmSpec};
+use crate::vm::spec::{Accelerator, VmSpec, need};
 use crate::vm::state::{self, SavedState, Start};
 
 impl Build for Builder {
@@ -64,6 +65,8 @@ impl Build for Builder {
 pub struct Booter {
     /// Where the initramfs and the probe's answer are kept.
     pub store: Store,
+    /// CPUs and memory.
+    pub budget: Budget,
     /// Where progress goes.
     pub events: Events,
     /// Ends a boot.
@@ -107,6 +110,7 @@ impl Booter {
     /// its guest did not come up.
     async fn state(
         &self,
+        guest: &Guest,
         request: &BootRequest,
         image_sha256: &str,
     ) -> Result<Result<(String, Option<SavedState>), BootReport>, Fault> {
@@ -121,7 +125,7 @@ impl Booter {
             start: Start::Save(state::memory_file(&scratch)),
             ..request.clone()
         };
-        let report = boot(&saving, &self.events, &self.stop).await?;
+        let report = self.boot_now(guest, &saving).await?;
         self.learn(request.spec.accelerator, &report);
         match &report.halt {
             HaltReason::Saved => {}
@@ -137,6 +141,14 @@ impl Booter {
         }
         let found = state::find(&self.store, &name);
         Ok(Ok((name, found)))
+    }
+
+    /// Boots as soon as the host has room for it.
+    async fn boot_now(&self, guest: &Guest, request: &BootRequest) -> Result<BootReport, Fault> {
+        let claiming = self.budget.claim(&request.task, need(guest), &self.events);
+        let claim = self.stop.run_until_cancelled(claiming).await;
+        let claim = claim.unwrap_or_else(|| Err(Fault::interrupted()))?;
+        boot(request, Some(claim), &self.events, &self.stop).await
     }
 
     fn learn(&self, accelerator: Accelerator, report: &BootReport) {
@@ -179,11 +191,11 @@ impl Boot for Booter {
             folder,
         };
         if !self.cold {
-            match self.state(&request, &image.image_sha256).await? {
+            match self.state(&cell.guest, &request, &image.image_sha256).await? {
                 Ok((_, None)) => {}
                 Ok((name, Some(state))) => {
                     request.start = Start::Restored(state);
-                    let report = boot(&request, &self.events, &self.stop).await?;
+                    let report = self.boot_now(&cell.guest, &request).await?;
                     let HaltReason::NotRestored { why, .. } = &report.halt else {
                         return Ok(report);
                     };
@@ -194,7 +206,7 @@ impl Boot for Booter {
                 Err(report) => return Ok(report),
             }
         }
-        let report = boot(&request, &self.events, &self.stop).await?;
+        let report = self.boot_now(&cell.guest, &request).await?;
         self.learn(accelerator, &report);
         Ok(report)
     }

@@ -223,7 +223,9 @@ impl Selftest {
             vmlinux,
             folder: self.folder.path().join("boots").join(&row.name),
         };
-        let report = boot(&request, &self.events, &self.stop).await?;
+        // `guests` says how many there may be: most only wait, so they do not
+        // share the host as a run's guests do.
+        let report = boot(&request, None, &self.events, &self.stop).await?;
         if report.halt == HaltReason::Interrupted {
             return Err(Fault::interrupted());
         }

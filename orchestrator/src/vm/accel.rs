@@ -138,7 +138,7 @@ async fn probe(
         vmlinux: PathBuf::new(),
         folder: folder.to_owned(),
     };
-    let report = boot(&request, &Events::default(), stop).await?;
+    let report = boot(&request, None, &Events::default(), stop).await?;
     if report.report.release.is_some() {
         return Ok(Ok(()));
     }

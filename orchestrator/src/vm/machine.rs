@@ -30,6 +30,7 @@ use super::spec::VmSpec;
 use super::state::{self, SavedState, Start};
 use super::watch::Watch;
 use crate::fault::{Fault, escape};
+use crate::host::budget::Claim;
 use crate::host::process::{Group, command, ending, last_lines};
 use crate::run::event::{Events, RunEvent};
 use crate::store::write_atomically;
@@ -44,6 +45,8 @@ const SAVE: Duration = Duration::from_secs(60);
 const EXIT: Duration = Duration::from_secs(2);
 /// Most of QEMU's standard error that is kept.
 const MAX_STDERR_BYTES: usize = 64 * 1024;
+/// On a scale to 1000; a user's programs have 0, or 200 in some desktops.
+const OOM_SCORE: &str = "500";
 /// Descriptor numbers that QEMU gets its sockets as.
 const CHANNELS: Channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
 
@@ -66,18 +69,24 @@ pub struct BootRequest {
     pub folder: PathBuf,
 }
 
-/// Boots a VM, gives it its job, and watches it to its end.
+/// Boots a VM, gives it its job, and watches it to its end. `claim` is its part
+/// of the host, given back then.
 ///
 /// # Errors
 /// An `infra` fault when the host cannot start QEMU or keep its traces;
 /// everything that happens once QEMU runs is in the report.
 pub async fn boot(
     request: &BootRequest,
+    claim: Option<Claim>,
     events: &Events,
     stop: &CancellationToken,
 ) -> Result<BootReport, Fault> {
     events.send(&RunEvent::BootStarted { task: request.task.clone() });
     let machine = Machine::start(request)?;
+    let mut claim = claim;
+    if let (Some(claim), Some(process)) = (&mut claim, machine.qemu.id()) {
+        claim.used_by(process);
+    }
     let report = machine.watch(request, events, stop).await?;
     events.send(&RunEvent::BootFinished {
         task: request.task.clone(),
@@ -129,6 +138,10 @@ impl Machine {
             .map_err(|error| Fault::infra(format!("hand QEMU its sockets: {error}")))?;
         let began = Instant::now();
         let group = Group::spawn(&mut qemu).map_err(failed)?;
+        if let Some(process) = group.id() {
+            // When memory runs out, the user's own programs are not what goes.
+            let _ = std::fs::write(format!("/proc/{process}/oom_score_adj"), OOM_SCORE);
+        }
         let mut next = || ours.remove(0);
         Ok(Self { qemu: group, qmp: next(), console: next(), records: next(), job: next(), began })
     }

@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::x86_64;
+use crate::host::budget::{Need, QEMU_OVERHEAD_BYTES};
 use crate::plan::Guest;
 use crate::plan::manifest::{MachineType, Network};
 
@@ -78,6 +79,13 @@ fn command_line(guest: &Guest) -> String {
     );
     words.extend(guest.append.iter().cloned());
     words.join(" ")
+}
+
+/// What a guest takes of the host.
+#[must_use]
+pub fn need(guest: &Guest) -> Need {
+    let memory = guest.memory.as_u64().saturating_add(QEMU_OVERHEAD_BYTES);
+    Need { cpus: guest.vcpus, memory, alone: false }
 }
 
 impl VmSpec {
