@@ -17,9 +17,9 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 
-# kvet killed a hundred times: no QEMU may outlive it.
+# kvet killed a hundred times: no QEMU may outlive it, and a run goes on.
 kills: setup
-	KVET_KILLS=100 $(CARGO) test --package kvet --test kills -- --nocapture
+	KVET_KILLS=100 $(CARGO) test --package kvet --test kills --test resume -- --nocapture
 
 # Five hundred boots in one process, half of them restored.
 soak: setup

@@ -23,6 +23,7 @@ use crate::report::{console, json, progress, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
+use crate::run::journal;
 use crate::run::pipeline::{self, Selection};
 use crate::selftest::{self, Selftest};
 use crate::store::Store;
@@ -112,6 +113,9 @@ enum Command {
         /// Boot from power-on every time instead of restoring a saved machine.
         #[arg(long)]
         cold: bool,
+        /// Go on with an interrupted run of this plan: its finished boots are kept.
+        #[arg(long, value_name = "RUN")]
+        resume: Option<PathBuf>,
         /// Print the resolved plan and stop.
         #[arg(long)]
         dry_run: bool,
@@ -268,9 +272,9 @@ impl Cli {
                     variants: variant.clone(),
                     ..Selection::default()
                 };
-                self.run_plan(plan, &selection, false).await
+                self.run_plan(plan, &selection, None, false).await
             }
-            Command::Run { plan, test, variant, strict, boots, cold, dry_run } => {
+            Command::Run { plan, test, variant, strict, boots, cold, resume, dry_run } => {
                 let selection = Selection {
                     test: test.clone(),
                     variants: variant.clone(),
@@ -279,7 +283,7 @@ impl Cli {
                     boots: *boots,
                     cold: *cold,
                 };
-                self.run_plan(plan, &selection, *dry_run).await
+                self.run_plan(plan, &selection, resume.as_deref(), *dry_run).await
             }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
                 print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
@@ -334,6 +338,7 @@ impl Cli {
         &self,
         plan: &Path,
         selection: &Selection,
+        resume: Option<&Path>,
         dry_run: bool,
     ) -> Result<ExitCode, Vec<Fault>> {
         let tests = guest::tests();
@@ -343,16 +348,31 @@ impl Cli {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
         }
-        self.run_resolved(&plan, selection).await.map_err(|fault| vec![fault])
+        self.run_resolved(&plan, selection, resume).await.map_err(|fault| vec![fault])
     }
 
-    async fn run_resolved(&self, plan: &Plan, selection: &Selection) -> Result<ExitCode, Fault> {
+    async fn run_resolved(
+        &self,
+        plan: &Plan,
+        selection: &Selection,
+        resume: Option<&Path>,
+    ) -> Result<ExitCode, Fault> {
         // Before anything is built: what is missing at the end is missing now.
         let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
         let budget = self.global.budget()?;
         check_room(plan, &budget)?;
-        let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
+        let folder = match resume {
+            Some(run) => {
+                journal::check(run, plan, selection)?;
+                RunFolder::reopen(run)?
+            }
+            None => {
+                let folder = RunFolder::create(&self.global.runs_dir, &plan.name)?;
+                journal::intend(folder.path(), plan, selection)?;
+                folder
+            }
+        };
         let events = Events::default();
         folder.record_events(&events)?;
         if !self.global.quiet {
@@ -370,6 +390,7 @@ impl Cli {
             qemu: qemu.unwrap_or_default(),
             version: environment.qemu.clone(),
             cold: selection.cold,
+            resume: resume.is_some(),
             probe_folder: folder.path().join("probe"),
             chosen: OnceCell::new(),
             initramfs: OnceCell::new(),
@@ -382,6 +403,9 @@ impl Cli {
         print(&terminal::render(&result, self.global.color(&std::io::stdout())));
         if !self.global.quiet {
             print(&format!("results: {}\n", folder.path().display()));
+            if result.exit_code == ExitCode::Interrupted {
+                print("the same command with `--resume` and that folder goes on from there\n");
+            }
         }
         Ok(result.exit_code)
     }

@@ -75,6 +75,7 @@ async fn soak(project: &Project, boots: usize) {
         version: environment(Some(&qemu)).await.qemu,
         qemu,
         cold: false,
+        resume: false,
         probe_folder: project.path().join("probe"),
         chosen: OnceCell::new(),
         initramfs: OnceCell::new(),

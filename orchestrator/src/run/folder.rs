@@ -2,9 +2,10 @@
 //! The folder that every run leaves: results, events, raw samples, and the
 //! traces of each boot.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -22,6 +23,8 @@ use crate::transport::virtio::Sample;
 pub struct RunFolder {
     path: PathBuf,
     id: String,
+    /// Held while the run goes on.
+    _lock: Arc<File>,
 }
 
 impl RunFolder {
@@ -55,7 +58,43 @@ impl RunFolder {
         {
             let _ = std::fs::remove_file(&link);
         }
-        Ok(Self { path, id })
+        let lock = Self::lock(&path)?;
+        Ok(Self { path, id, _lock: lock })
+    }
+
+    /// Opens the folder of a run that was interrupted, to go on with it.
+    ///
+    /// # Errors
+    /// A `plan` fault when there is none, or when the run is still going on.
+    pub fn reopen(run: &Path) -> Result<Self, Fault> {
+        let wrong = |what: String| {
+            Fault::plan(what)
+                .at(run.display())
+                .help("name a run's folder, such as kvet-runs/latest")
+        };
+        let path = std::fs::canonicalize(run)
+            .map_err(|error| wrong(format!("cannot be resumed: {error}")))?;
+        let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let lock = Self::lock(&path)?;
+        // Every boot that is taken over records its samples again.
+        match std::fs::remove_file(path.join("samples.jsonl")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Fault::io("begin samples.jsonl anew", &error))
+            }
+            _ => Ok(Self { path, id, _lock: lock }),
+        }
+    }
+
+    fn lock(path: &Path) -> Result<Arc<File>, Fault> {
+        let failed = |error: std::io::Error| Fault::io(format!("lock {}", path.display()), &error);
+        let file = File::create(path.join("lock")).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Arc::new(file)),
+            Err(TryLockError::WouldBlock) => Err(Fault::plan("this run is still going on")
+                .at(path.display())
+                .help("wait for it, or interrupt it first")),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 
     /// The run's id: the folder's name.
@@ -99,7 +138,10 @@ impl RunFolder {
             event: &'a RunEvent,
         }
         let path = self.path.join("events.jsonl");
-        let mut file = File::create(&path)
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(&path)
             .map_err(|error| Fault::io(format!("write {}", path.display()), &error))?;
         let began = Instant::now();
         events.subscribe(move |event| {

@@ -9,6 +9,7 @@ use kvet_records::Job;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Events;
+use super::journal::{self, Inputs};
 use super::pipeline::{Boot, Build};
 use super::result::Environment;
 use crate::arch::x86_64;
@@ -79,6 +80,8 @@ pub struct Booter {
     pub version: String,
     /// Every boot from power-on, none from a saved state.
     pub cold: bool,
+    /// Boots that an earlier life of this run finished are not repeated.
+    pub resume: bool,
     /// Folder for the probe boot's traces.
     pub probe_folder: PathBuf,
     /// What was chosen, once something was booted.
@@ -143,6 +146,34 @@ impl Booter {
         Ok(Ok((name, found)))
     }
 
+    /// Boots from a saved machine, or cold where that is asked for or cannot be had.
+    async fn boot_somehow(
+        &self,
+        guest: &Guest,
+        image_sha256: &str,
+        mut request: BootRequest,
+    ) -> Result<BootReport, Fault> {
+        if !self.cold {
+            match self.state(guest, &request, image_sha256).await? {
+                Ok((_, None)) => {}
+                Ok((name, Some(state))) => {
+                    request.start = Start::Restored(state);
+                    let report = self.boot_now(guest, &request).await?;
+                    let HaltReason::NotRestored { why, .. } = &report.halt else {
+                        return Ok(report);
+                    };
+                    self.events.note(format!("{}: a cold boot, since {why}", request.task));
+                    state::forget(&self.store, &name);
+                    request.start = Start::Cold;
+                }
+                Err(report) => return Ok(report),
+            }
+        }
+        let report = self.boot_now(guest, &request).await?;
+        self.learn(request.spec.accelerator, &report);
+        Ok(report)
+    }
+
     /// Boots as soon as the host has room for it.
     async fn boot_now(&self, guest: &Guest, request: &BootRequest) -> Result<BootReport, Fault> {
         let claiming = self.budget.claim(&request.task, need(guest), &self.events);
@@ -181,7 +212,7 @@ impl Boot for Booter {
         };
         let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
         let measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
-        let mut request = BootRequest {
+        let request = BootRequest {
             task: task.to_owned(),
             spec: spec(accelerator),
             start: Start::Cold,
@@ -190,24 +221,17 @@ impl Boot for Booter {
             vmlinux: image.vmlinux(),
             folder,
         };
-        if !self.cold {
-            match self.state(&cell.guest, &request, &image.image_sha256).await? {
-                Ok((_, None)) => {}
-                Ok((name, Some(state))) => {
-                    request.start = Start::Restored(state);
-                    let report = self.boot_now(&cell.guest, &request).await?;
-                    let HaltReason::NotRestored { why, .. } = &report.halt else {
-                        return Ok(report);
-                    };
-                    self.events.note(format!("{task}: a cold boot, since {why}"));
-                    state::forget(&self.store, &name);
-                    request.start = Start::Cold;
-                }
-                Err(report) => return Ok(report),
-            }
+        let image = &image.image_sha256;
+        let inputs = Inputs::new(&request.spec, image, &self.version, &request.job, self.cold);
+        if self.resume
+            && let Some(report) = journal::kept(&request.folder, &inputs)?
+        {
+            self.events.note(format!("{task}: finished before the run was interrupted"));
+            return Ok(report);
         }
-        let report = self.boot_now(&cell.guest, &request).await?;
-        self.learn(accelerator, &report);
+        let folder = request.folder.clone();
+        let report = self.boot_somehow(&cell.guest, image, request).await?;
+        journal::keep(&folder, inputs, &report)?;
         Ok(report)
     }
 

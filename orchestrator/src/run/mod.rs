@@ -4,5 +4,6 @@
 pub mod event;
 pub mod folder;
 pub mod host;
+pub mod journal;
 pub mod pipeline;
 pub mod result;

@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Value};
+use serde::Serialize;
 
 use super::event::Events;
 use super::folder::RunFolder;
@@ -62,7 +63,7 @@ pub trait Boot {
 }
 
 /// What of a plan is run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Selection {
     /// Only tests of this name.
     pub test: Option<String>,
