@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several kvets on one host, and a host that runs out of disk or memory.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use common::{Ended, Project, cache, finish, plan};
+
+const TESTS: &str = "{name: selftest_pass}\n  - {name: khugepaged_cold}\n  - {name: selftest_fail}";
+
+#[test]
+fn four_runs_at_once_in_one_folder_are_all_right() {
+    let project = Project::new();
+    let text = plan("khugepaged-cold", "", "{name: khugepaged_cold}", "");
+    project.write("configs/plans/mine.yaml", &text);
+    assert_eq!(project.kvet(&["build", "mine"]).code, 0);
+    // One of them dies while it holds whatever it holds.
+    let mut dying = project.command(&["run", "mine", "-q"]).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(900));
+    let runs: Vec<_> = (0..4)
+        .map(|_| (project.command(&["run", "mine"]).spawn().unwrap(), Instant::now()))
+        .collect();
+    dying.kill().unwrap();
+    dying.wait().unwrap();
+    for (child, began) in runs {
+        let ended = finish(child, began);
+        assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+        assert!(ended.stdout.contains("behaviour expected"), "{}", ended.stdout);
+    }
+    let runs = fs::read_dir(project.path().join("kvet-runs")).unwrap().flatten();
+    let names: Vec<String> =
+        runs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    // `latest`, the build, four runs, and the dead one's if it got that far.
+    assert!((6..=7).contains(&names.len()), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with('.')), "{names:?}");
+}
+
+#[test]
+fn guests_that_do_not_fit_wait_and_those_that_never_will_are_refused() {
+    let project = Project::new();
+    let text = plan("khugepaged-cold", "", "{name: selftest_pass}", "");
+    project.write("configs/plans/mine.yaml", &text);
+    let refused = project.kvet(&["run", "mine", "--memory", "600MiB"]);
+    assert_eq!(refused.code, 2, "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("guest up does not fit"), "{}", refused.stderr);
+    assert!(!project.path().join("kvet-runs").exists());
+}
+
+/// Whether this host lets a user mount a tmpfs of his own; says so if not.
+fn can_mount() -> bool {
+    let mut probe = unshare("true", Path::new("/tmp"), "1m");
+    let can = probe.output().is_ok_and(|output| output.status.success());
+    if !can {
+        eprintln!("skipped: this host does not allow a mount namespace (unshare --mount)");
+    }
+    can
+}
+
+/// A shell in which `folder` is a tmpfs of that size.
+fn unshare(script: &str, folder: &Path, size: &str) -> Command {
+    let mut command = Command::new("unshare");
+    let script = format!("mount -t tmpfs -o size={size} none \"$0\" && {script}");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", &script]);
+    command.arg(folder);
+    command
+}
+
+/// Runs a script in the project with a small tmpfs as `folder`; `$KVET` is kvet.
+fn run_with_tmpfs(
+    project: &Project,
+    cache: &Path,
+    folder: &Path,
+    size: &str,
+    script: &str,
+) -> Ended {
+    let mut command = unshare(script, folder, size);
+    command.current_dir(project.path()).env("KVET_CACHE_DIR", cache);
+    command.env("KVET", env!("CARGO_BIN_EXE_kvet")).env_remove("KVET_RUNS_DIR");
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    finish(command.spawn().unwrap(), Instant::now())
+}
+
+#[test]
+fn a_full_disk_is_an_infra_fault_and_the_run_goes_on_when_there_is_space() {
+    if !can_mount() {
+        return;
+    }
+    let project = Project::new();
+    project.write("configs/plans/mine.yaml", &plan("khugepaged-cold", "", TESTS, ""));
+    assert_eq!(project.kvet(&["build", "mine"]).code, 0);
+    let runs = project.path().join("small");
+    fs::create_dir(&runs).unwrap();
+    // Room for some boots' traces and not for all of them.
+    let script = r#"
+        head -c 4050000 /dev/zero >small/filler
+        code=0; $KVET run mine -q --runs-dir small || code=$?
+        echo "first: $code"
+        echo "kept: $(find small -name boot.json | wc -l)"
+        rm small/filler
+        code=0; $KVET run mine -q --runs-dir small --resume small/latest || code=$?
+        echo "second: $code"
+    "#;
+    let ended = run_with_tmpfs(&project, &cache(), &runs, "4m", script);
+    let text = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(text.contains("first: 3"), "{text}");
+    assert!(text.contains("No space left on device"), "{text}");
+    assert!(text.contains("make space on that file system"), "{text}");
+    let kept = text.split("kept: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    assert!((1..6).contains(&kept.unwrap().parse::<u32>().unwrap()), "{text}");
+    assert!(text.contains("second: 7"), "{text}");
+    assert!(text.contains("behaviour expected"), "{text}");
+}
+
+#[test]
+fn a_cache_without_room_for_a_machine_means_cold_boots() {
+    if !can_mount() {
+        return;
+    }
+    let project = Project::new();
+    let text = plan("khugepaged-cold", "", "{name: khugepaged_cold}", "");
+    project.write("configs/plans/mine.yaml", &text);
+    assert_eq!(project.kvet(&["build", "mine"]).code, 0);
+    let small = project.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mut script = String::new();
+    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
+        script.push_str(&format!("ln -s '{}' small/{part}; ", cache().join(part).display()));
+    }
+    script.push_str("$KVET run mine; echo \"left: $(ls small/scratch small/states)\"");
+    let ended = run_with_tmpfs(&project, &small, &small, "8m", &script);
+    let text = format!("{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, 0, "{text}");
+    assert!(text.contains("behaviour expected"), "{text}");
+    assert!(text.contains("cold boots, since"), "{text}");
+    let left = ended.stdout.split("left: ").nth(1).unwrap();
+    assert!(!left.contains("kvet-"), "a scratch folder is left: {text}");
+}
