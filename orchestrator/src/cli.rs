@@ -392,7 +392,7 @@ impl Cli {
             cold: selection.cold,
             resume: resume.is_some(),
             probe_folder: folder.path().join("probe"),
-            chosen: OnceCell::new(),
+            chosen: tokio::sync::OnceCell::new(),
             initramfs: OnceCell::new(),
         };
         let result =

@@ -77,7 +77,7 @@ async fn soak(project: &Project, boots: usize) {
         cold: false,
         resume: false,
         probe_folder: project.path().join("probe"),
-        chosen: OnceCell::new(),
+        chosen: tokio::sync::OnceCell::new(),
         initramfs: OnceCell::new(),
     };
     let folder = project.path().join("boot");

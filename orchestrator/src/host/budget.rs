@@ -141,6 +141,16 @@ impl Budget {
         ))
     }
 
+    /// How many of `need` the CPUs and the memory are enough for, at least one.
+    #[must_use]
+    pub fn at_once(&self, need: Need) -> usize {
+        let memory = Memory::read().map_or(u64::MAX, |memory| memory.available);
+        let memory = self.limit.map_or(memory, |limit| memory.min(limit));
+        let by_memory = memory / need.memory.max(1);
+        let by_cpus = u64::from(self.cpus / need.cpus.max(1));
+        usize::try_from(by_cpus.min(by_memory)).unwrap_or(usize::MAX).max(1)
+    }
+
     /// Waits until `need` fits beside what runs, and takes it. Safe to cancel.
     ///
     /// # Errors

@@ -2,10 +2,10 @@
 //! The pipeline's [`Build`] and [`Boot`] on this host: the real compiler, the
 //! real QEMU.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use kvet_records::Job;
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Events;
@@ -87,17 +87,18 @@ pub struct Booter {
     /// What was chosen, once something was booted.
     pub chosen: OnceCell<Chosen>,
     /// The initramfs, once something was booted.
-    pub initramfs: OnceCell<PathBuf>,
+    pub initramfs: std::cell::OnceCell<PathBuf>,
 }
 
 impl Booter {
     async fn accelerator(&self, spec: &VmSpec) -> Result<Accelerator, Fault> {
-        if let Some(chosen) = self.chosen.get() {
-            return Ok(chosen.accelerator);
-        }
-        let chosen = choose(self.choice, spec, &self.probe_folder, &self.store, &self.stop).await?;
-        self.events.note(format!("accelerator {}: {}", chosen.accelerator, chosen.reason));
-        Ok(self.chosen.get_or_init(|| chosen).accelerator)
+        let choosing = async || {
+            let folder = &self.probe_folder;
+            let chosen = choose(self.choice, spec, folder, &self.store, &self.stop).await?;
+            self.events.note(format!("accelerator {}: {}", chosen.accelerator, chosen.reason));
+            Ok(chosen)
+        };
+        self.chosen.get_or_try_init(choosing).await.map(|chosen| chosen.accelerator)
     }
 
     fn initramfs(&self) -> Result<PathBuf, Fault> {
@@ -233,6 +234,10 @@ impl Boot for Booter {
         let report = self.boot_somehow(&cell.guest, image, request).await?;
         journal::keep(&folder, inputs, &report)?;
         Ok(report)
+    }
+
+    fn at_once(&self, cell: &Cell) -> usize {
+        self.budget.at_once(need(&cell.guest))
     }
 
     fn environment(&self) -> (Option<Chosen>, Option<String>) {

@@ -3,10 +3,12 @@
 //! both, and the comparison. Building and booting are behind traits, so that
 //! this logic is tested without a kernel.
 
+use std::cell::Cell as Flag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+use futures_util::StreamExt;
 use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Value};
 use serde::Serialize;
 
@@ -57,6 +59,11 @@ pub trait Boot {
         plan: &Plan,
         folder: PathBuf,
     ) -> impl Future<Output = Result<BootReport, Fault>>;
+
+    /// How many guests of a cell may run at once.
+    fn at_once(&self, _cell: &Cell) -> usize {
+        1
+    }
 
     /// The accelerator and the hash of the initramfs, once something was booted.
     fn environment(&self) -> (Option<Chosen>, Option<String>);
@@ -252,16 +259,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         if self.selection.build_only {
             return Ok(());
         }
-        for test in &self.cell.tests {
-            if self.selection.test.as_ref().is_some_and(|wanted| *wanted != test.name) {
-                continue;
-            }
-            let tested = self.test(test, &images).await;
-            self.result.tests.push(tested);
-            if self.interrupted() {
-                break;
-            }
-        }
+        self.tests(&images).await;
         Ok(())
     }
 
@@ -296,7 +294,70 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         Ok(images)
     }
 
-    async fn test(&mut self, test: &Test, images: &BTreeMap<VariantName, Image>) -> TestResult {
+    /// Every selected test in every variant, as many boots at once as the host
+    /// has room for.
+    async fn tests(&mut self, images: &BTreeMap<VariantName, Image>) {
+        let wanted = self.selection.test.as_ref();
+        let cell = self.cell;
+        let tests = cell.tests.iter().filter(|test| wanted.is_none_or(|name| *name == test.name));
+        let tests: Vec<&Test> = tests.collect();
+        let stopped = Flag::new(false);
+        let chains = {
+            let this: &Self = self;
+            let pairs = tests.iter().flat_map(|&test| {
+                images.iter().map(move |(&variant, image)| (test, variant, image))
+            });
+            let work =
+                pairs.map(|(test, variant, image)| this.chain(test, variant, image, &stopped));
+            let at_once = self.boot.at_once(cell).max(1);
+            futures_util::stream::iter(work).buffered(at_once).collect::<Vec<_>>().await
+        };
+        let mut chains = chains.into_iter();
+        for test in tests {
+            let chains: Vec<Chain> = chains.by_ref().take(images.len()).collect();
+            if chains.iter().all(|chain| !chain.begun) {
+                break;
+            }
+            let tested = self.test(test, chains);
+            self.result.tests.push(tested);
+        }
+    }
+
+    /// All boots of one test in one variant, one after another.
+    async fn chain(
+        &self,
+        test: &Test,
+        variant: VariantName,
+        image: &Image,
+        stopped: &Flag<bool>,
+    ) -> Chain {
+        let mut chain = Chain { variant, ..Chain::default() };
+        for number in 1..=self.selection.boots.get() {
+            if stopped.get() {
+                break;
+            }
+            chain.begun = true;
+            match self.boot_once(test, variant, number, image).await {
+                Ok(report) => {
+                    chain.splats.extend(report.splats.iter().cloned());
+                    let task = self.task(variant, &test.id());
+                    if let Some(fault) = chain.take(&task, number, report) {
+                        chain.fault = Some(fault);
+                        break;
+                    }
+                }
+                Err((fault, splats)) => {
+                    stopped.set(stopped.get() || fault.blame == Blame::Interrupt);
+                    chain.splats.extend(splats);
+                    chain.fault = Some(fault);
+                    break;
+                }
+            }
+        }
+        chain
+    }
+
+    fn test(&mut self, test: &Test, chains: Vec<Chain>) -> TestResult {
         let mut result = TestResult {
             name: test.id(),
             boots: self.selection.boots,
@@ -304,53 +365,23 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             skips: Vec::new(),
             behaviour: None,
         };
-        let mut observed: BTreeMap<VariantName, Observations> = BTreeMap::new();
-        let mut faulty = BTreeSet::new();
+        let mut observed = BTreeMap::new();
         let mut skipped = BTreeSet::new();
-        // The variants take turns, so that none has the host at another time.
-        'boots: for number in 1..=self.selection.boots.get() {
-            for (&variant, image) in images {
-                if faulty.contains(&variant) {
-                    continue;
-                }
-                let report = match self.boot_once(test, variant, number, image).await {
-                    Ok(report) => report.report,
-                    Err(fault) => {
-                        let stop = fault.blame == Blame::Interrupt;
-                        result.faults.push(fault);
-                        if stop {
-                            break 'boots;
-                        }
-                        faulty.insert(variant);
-                        continue;
-                    }
-                };
-                let skips = report.outcome == Some(Outcome::Skipped);
-                // What a test saw before it found that it cannot run is no result.
-                let now = if skips { Observations::new() } else { report.observations };
-                if number == 1 {
-                    let reasons = report.skips.iter();
-                    result.skips.extend(reasons.map(|why| format!("{variant}: {why}")));
-                    if skips {
+        for chain in chains {
+            let variant = chain.variant;
+            self.splats.extend(chain.splats.into_iter().map(|splat| (variant, splat)));
+            result.skips.extend(chain.skips.iter().map(|why| format!("{variant}: {why}")));
+            match (chain.fault, chain.observed) {
+                (Some(fault), _) => result.faults.push(fault),
+                (None, Some(observations)) => {
+                    if chain.skipped {
                         skipped.insert(variant);
                     }
-                    observed.insert(variant, now);
-                } else if skips != skipped.contains(&variant) || now != observed[&variant] {
-                    let what = format!(
-                        "{}: boot {number} did not observe what boot 1 did",
-                        self.task(variant, &test.id())
-                    );
-                    result.faults.push(
-                        Fault::test(what).evidence(&unsteady(&observed[&variant], &now)).help(
-                            "an observation must be the same in every boot of a variant; \
-                             what is not belongs in a log or a sample",
-                        ),
-                    );
-                    faulty.insert(variant);
+                    observed.insert(variant, observations);
                 }
+                (None, None) => {}
             }
         }
-        observed.retain(|variant, _| !faulty.contains(variant));
         if observed.keys().any(|variant| !skipped.contains(variant)) {
             // A test that only one of two kernels can run has found a difference.
             match self.behaviour(test, observed, &skipped) {
@@ -361,14 +392,15 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         result
     }
 
-    /// One boot with one job; a boot without a result is a fault.
+    /// One boot with one job; a boot without a result is a fault, and what broke
+    /// in it.
     async fn boot_once(
-        &mut self,
+        &self,
         test: &Test,
         variant: VariantName,
         number: u16,
         image: &Image,
-    ) -> Result<BootReport, Fault> {
+    ) -> Result<BootReport, (Fault, Vec<Splat>)> {
         let task = match number {
             1 => self.task(variant, &test.id()),
             _ => format!("{}, boot {number}", self.task(variant, &test.id())),
@@ -385,12 +417,12 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             measure: None,
             offset_ns: 0,
         };
-        let report =
-            self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone()).await?;
-        self.folder.record_samples(&task, &report.report.samples)?;
-        self.splats.extend(report.splats.iter().map(|splat| (variant, splat.clone())));
+        let alone = |fault| (fault, Vec::new());
+        let booting = self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone());
+        let report = booting.await.map_err(alone)?;
+        self.folder.record_samples(&task, &report.report.samples).map_err(alone)?;
         match report.fault(&task) {
-            Some(fault) => Err(fault.at(folder.display())),
+            Some(fault) => Err((fault.at(folder.display()), report.splats)),
             None => Ok(report),
         }
     }
@@ -444,6 +476,60 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         let both = self.result.variants.len() > 1;
         self.result.splats = splats::compare(&self.splats, &self.plan.allow, both);
         self.result
+    }
+}
+
+/// What the boots of one test in one variant came to.
+#[derive(Debug)]
+struct Chain {
+    variant: VariantName,
+    /// At least one was started.
+    begun: bool,
+    /// What all of them observed; none before the first is done.
+    observed: Option<Observations>,
+    /// They cannot run the test.
+    skipped: bool,
+    /// Reasons for that, or why a part was not run.
+    skips: Vec<String>,
+    splats: Vec<Splat>,
+    /// Why there is no result.
+    fault: Option<Fault>,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self {
+            variant: VariantName::Base,
+            begun: false,
+            observed: None,
+            skipped: false,
+            skips: Vec::new(),
+            splats: Vec::new(),
+            fault: None,
+        }
+    }
+}
+
+impl Chain {
+    /// Takes the report of boot `number`; a fault when it is not what the first
+    /// one reported.
+    fn take(&mut self, task: &str, number: u16, report: BootReport) -> Option<Fault> {
+        let report = report.report;
+        let skipped = report.outcome == Some(Outcome::Skipped);
+        // What a test saw before it found that it cannot run is no result.
+        let now = if skipped { Observations::new() } else { report.observations };
+        let Some(first) = &self.observed else {
+            (self.observed, self.skipped, self.skips) = (Some(now), skipped, report.skips);
+            return None;
+        };
+        if skipped == self.skipped && now == *first {
+            return None;
+        }
+        let what = format!("{task}: boot {number} did not observe what boot 1 did");
+        Some(Fault::test(what).evidence(&unsteady(first, &now)).help(
+            "an observation must be the same in every boot of a variant; \
+             what is not belongs in a log or a sample",
+        ))
     }
 }
 

@@ -97,7 +97,7 @@ impl Store {
                 Err(TryLockError::Error(error)) => return Err(failed(&error)),
                 Err(TryLockError::WouldBlock) => {
                     if !said {
-                        let what = format!("{part}/{name}, which another kvet is making");
+                        let what = format!("{part}/{name}, which is being made already");
                         events.send(&RunEvent::Waiting { what });
                         said = true;
                     }
