@@ -7,3 +7,4 @@ pub mod host;
 pub mod journal;
 pub mod pipeline;
 pub mod result;
+pub mod selection;
