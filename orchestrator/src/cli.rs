@@ -16,9 +16,9 @@ use crate::guest;
 use crate::host::budget::Budget;
 use crate::host::doctor;
 use crate::kernel::build::Builder;
-use crate::plan::manifest::VariantName;
-use crate::plan::resolve::{find_plan, resolve};
-use crate::plan::{Plan, Tests};
+use crate::plan::Plan;
+use crate::plan::manifest::{SeriesEntry, VariantName};
+use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
 use crate::report::{console, json, progress, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
@@ -90,9 +90,11 @@ enum Command {
     Build {
         /// A plan's path, or its name in configs/plans/.
         plan: PathBuf,
-        /// Only this variant (may be repeated).
-        #[arg(long, value_name = "V", value_parser = variant)]
+        /// Only this variant: base, patched or patch-NN (may be repeated).
+        #[arg(long, value_name = "V")]
         variant: Vec<VariantName>,
+        #[command(flatten)]
+        input: InputArgs,
     },
     /// Run a plan: build, boot, test and compare.
     Run {
@@ -101,9 +103,11 @@ enum Command {
         /// Only this test.
         #[arg(short, long, value_name = "TEST")]
         test: Option<String>,
-        /// Only this variant (may be repeated).
-        #[arg(long, value_name = "V", value_parser = variant)]
+        /// Only this variant: base, patched or patch-NN (may be repeated).
+        #[arg(long, value_name = "V")]
         variant: Vec<VariantName>,
+        #[command(flatten)]
+        input: InputArgs,
         /// A splat that both variants have is not acceptable either.
         #[arg(long)]
         strict: bool,
@@ -161,6 +165,25 @@ enum Command {
     },
 }
 
+/// What is built in the place of what the plan says.
+#[derive(Debug, Args)]
+struct InputArgs {
+    /// Vet this series instead of the plan's: a name in patches/, a folder of
+    /// patches, a patch file, or commits as [REPOSITORY:]A..B (may be repeated).
+    #[arg(long, value_name = "INPUT")]
+    series: Vec<String>,
+    /// Take the uncommitted changes of a git source's work tree, too.
+    #[arg(long)]
+    dirty: bool,
+}
+
+impl InputArgs {
+    fn overrides(&self) -> Overrides {
+        let series = self.series.iter().map(|text| SeriesEntry::from_argument(text)).collect();
+        Overrides { series, dirty: self.dirty }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Inspect {
     /// Splats in a serial log.
@@ -177,14 +200,6 @@ enum Inspect {
 enum Format {
     Terminal,
     Json,
-}
-
-fn variant(text: &str) -> Result<VariantName, String> {
-    match text {
-        "base" => Ok(VariantName::Base),
-        "patched" => Ok(VariantName::Patched),
-        _ => Err("a variant is base or patched".to_owned()),
-    }
 }
 
 /// Runs the command line of this process.
@@ -266,15 +281,15 @@ impl Cli {
     async fn run(&self) -> Result<ExitCode, Vec<Fault>> {
         match &self.command {
             Command::Doctor => self.doctor().await.map_err(|fault| vec![fault]),
-            Command::Build { plan, variant } => {
+            Command::Build { plan, variant, input } => {
                 let selection = Selection {
                     build_only: true,
                     variants: variant.clone(),
                     ..Selection::default()
                 };
-                self.run_plan(plan, &selection, None, false).await
+                self.run_plan(plan, &input.overrides(), &selection, None, false).await
             }
-            Command::Run { plan, test, variant, strict, boots, cold, resume, dry_run } => {
+            Command::Run { plan, test, variant, input, strict, boots, cold, resume, dry_run } => {
                 let selection = Selection {
                     test: test.clone(),
                     variants: variant.clone(),
@@ -283,7 +298,8 @@ impl Cli {
                     boots: *boots,
                     cold: *cold,
                 };
-                self.run_plan(plan, &selection, resume.as_deref(), *dry_run).await
+                self.run_plan(plan, &input.overrides(), &selection, resume.as_deref(), *dry_run)
+                    .await
             }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
                 print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
@@ -337,13 +353,14 @@ impl Cli {
     async fn run_plan(
         &self,
         plan: &Path,
+        overrides: &Overrides,
         selection: &Selection,
         resume: Option<&Path>,
         dry_run: bool,
     ) -> Result<ExitCode, Vec<Fault>> {
-        let tests = guest::tests();
-        let plan = read_plan(plan, &tests)?;
-        check_selection(&plan, selection).map_err(|fault| vec![fault])?;
+        let file = find_plan(plan).map_err(|fault| vec![fault])?;
+        let plan = resolve_with(&file, &guest::tests(), overrides)?;
+        selection.check(&plan).map_err(|fault| vec![fault])?;
         if dry_run {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
@@ -498,26 +515,6 @@ fn inspect_console(log: &Path) -> Result<Findings, Fault> {
             count => drop(scanner.feed(&buffer[..count])),
         }
     }
-}
-
-fn read_plan(plan: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
-    let file = find_plan(plan).map_err(|fault| vec![fault])?;
-    resolve(&file, tests)
-}
-
-fn check_selection(plan: &Plan, selection: &Selection) -> Result<(), Fault> {
-    let Some(test) = &selection.test else {
-        return Ok(());
-    };
-    let mut names: Vec<&str> =
-        plan.cells.iter().flat_map(|cell| &cell.tests).map(|test| test.name.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    if names.contains(&test.as_str()) {
-        return Ok(());
-    }
-    Err(Fault::plan(format!("the plan {} has no test {test:?}", plan.name))
-        .help(format!("its tests are: {}", names.join(", "))))
 }
 
 /// Refuses a guest that can never have what it needs, before anything is built.

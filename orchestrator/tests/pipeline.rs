@@ -11,8 +11,11 @@ use kvet::fault::{ExitCode, Fault};
 use kvet::kernel::build::Image;
 use kvet::kernel::series::{Tree, Trees};
 use kvet::kernel::source::Source;
-use kvet::plan::manifest::{Expectation, SplatAllowance, VariantName};
-use kvet::plan::{Cell, Config, Deadlines, Guest, Kernel, Plan, Series, Test};
+use kvet::kernel::warning::{Identity, Warning};
+use kvet::plan::manifest::{DebianEntry, Expectation, SplatAllowance, VariantName};
+use kvet::plan::{
+    Cell, Config, Deadlines, Guest, Kernel, KernelSource, PatchFile, Plan, Series, Test,
+};
 use kvet::report::terminal;
 use kvet::run::event::Events;
 use kvet::run::folder::{RunFolder, read_result};
@@ -25,11 +28,13 @@ use kvet::vm::spec::Accelerator;
 use kvet::vm::splat::{SplatKind, scan};
 use kvet_records::{Job, Outcome};
 
-use VariantName::{Base, Patched};
+use VariantName::{Base, Patch, Patched};
 
 struct FakeBuild {
     /// Image hash by variant, or why there is none.
     images: BTreeMap<VariantName, Result<&'static str, Fault>>,
+    /// The compiler's warnings by variant; not known where there are none.
+    warnings: BTreeMap<VariantName, Vec<Warning>>,
 }
 
 impl Build for FakeBuild {
@@ -38,13 +43,15 @@ impl Build for FakeBuild {
         let source = Source {
             key: "k".into(),
             origin: "linux-source-6.12 6.12.1-1".into(),
-            sha256: String::new(),
+            sha256: None,
             version: "6.12.1".into(),
             commit: "base".into(),
             tree: "base".into(),
             git_dir: PathBuf::new(),
+            clone: None,
         };
-        Ok((source, Trees { variants: [(Base, tree("base")), (Patched, tree("patched"))].into() }))
+        let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
+        Ok((source, Trees { variants, ..Trees::default() }))
     }
 
     async fn build(
@@ -65,6 +72,7 @@ impl Build for FakeBuild {
             compiler: "gcc (Debian) 12".into(),
             steps: 100,
             seconds: 60,
+            warnings: self.warnings.get(&variant).cloned(),
             folder: PathBuf::new(),
             stored: variant == Base,
         })
@@ -87,7 +95,7 @@ impl Boot for FakeBoot {
         _folder: PathBuf,
     ) -> Result<BootReport, Fault> {
         let mut reports = self.reports.borrow_mut();
-        let wanted = if task.starts_with("base") { Base } else { Patched };
+        let wanted: VariantName = task.split(' ').next().unwrap().parse().unwrap();
         let at = reports.iter().position(|(variant, _)| *variant == wanted);
         Ok(reports.remove(at.unwrap_or_else(|| panic!("no report for {task}"))).1)
     }
@@ -141,11 +149,13 @@ fn plan(root: &Path) -> Plan {
     let cell = Cell {
         series: Series {
             name: "cold".into(),
+            input: None,
             title: "a test".into(),
             link: None,
             direction: Default::default(),
             prerequisites: Vec::new(),
             patches: Vec::new(),
+            passed_over: Vec::new(),
             expect: vec![Expectation {
                 test: "khugepaged_cold".into(),
                 observation: "kicks".into(),
@@ -156,7 +166,7 @@ fn plan(root: &Path) -> Plan {
         kernel: Kernel {
             name: "debian-6.12".into(),
             file: PathBuf::new(),
-            debian: kvet::plan::manifest::DebianEntry { package: "linux-source-6.12".into() },
+            source: KernelSource::Debian(DebianEntry { package: "linux-source-6.12".into() }),
         },
         config: Config {
             name: "microvm".into(),
@@ -174,6 +184,7 @@ fn plan(root: &Path) -> Plan {
             append: Vec::new(),
         },
         tests: vec![Test { name: "khugepaged_cold".into(), parameters: BTreeMap::new() }],
+        variants: vec![Base, Patched],
     };
     Plan {
         name: "mine".into(),
@@ -181,7 +192,6 @@ fn plan(root: &Path) -> Plan {
         root: root.to_owned(),
         cells: vec![cell],
         skipped: Vec::new(),
-        variants: vec![Base, Patched],
         deadlines: Deadlines { boot: None, test: None },
         allow: Vec::new(),
         allow_identical: false,
@@ -200,7 +210,12 @@ impl Case {
         let folder = tempfile::tempdir().unwrap();
         let plan = plan(folder.path());
         let images = [(Base, Ok("0123456789ab")), (Patched, Ok("ba9876543210"))].into();
-        Self { folder, plan, build: FakeBuild { images }, selection: Selection::default() }
+        Self {
+            folder,
+            plan,
+            build: FakeBuild { images, warnings: BTreeMap::new() },
+            selection: Selection::default(),
+        }
     }
 
     fn run(&self, reports: Vec<(VariantName, BootReport)>) -> RunResult {
@@ -444,4 +459,79 @@ fn boots_of_a_variant_that_differ_are_a_fault_and_no_verdict() {
     reports.extend([(Patched, completed(&[])), (Patched, skipped())]);
     let result = case.run(reports);
     assert_eq!(result.exit_code, ExitCode::Test);
+}
+
+/// A series of as many patches as the case has prefixes to build.
+fn per_patch(images: &[Result<&'static str, Fault>]) -> Case {
+    let mut case = Case::new();
+    let total = images.len() - 1;
+    let cell = &mut case.plan.cells[0];
+    cell.series.patches = (1..=total)
+        .map(|number| PatchFile {
+            name: format!("{number:04}.patch"),
+            subject: Some(format!("mm: step {number}")),
+            path: PathBuf::new(),
+            bytes: Vec::new(),
+        })
+        .collect();
+    cell.variants = VariantName::every(total);
+    case.build.images = cell.variants.iter().copied().zip(images.iter().cloned()).collect();
+    case
+}
+
+#[test]
+fn every_prefix_of_a_series_is_tested_and_has_its_column() {
+    let case = per_patch(&[Ok("0123456789ab"), Ok("1123456789ab"), Ok("2123456789ab")]);
+    let mut splat = warning();
+    splat.report.observations = [("kicks".to_owned(), 7i64.into())].into();
+    splat.report.observations.insert("other".into(), 2i64.into());
+    let result = case.run(vec![
+        (Base, completed(&[("kicks", 9), ("other", 1)])),
+        (Patch(1), splat),
+        (Patched, completed(&[("kicks", 5), ("other", 1)])),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_prefix_that_does_not_build_is_named_with_the_patch_that_mends_it() {
+    let fault = || Fault::series("patch-NN does not build").evidence("mm/a.c:1:1: error: no");
+    let case = per_patch(&[
+        Ok("0123456789ab"),
+        Ok("1123456789ab"),
+        Err(fault()),
+        Err(fault()),
+        Ok("2123456789ab"),
+    ]);
+    let result = case.run(Vec::new());
+    assert_eq!(result.exit_code, ExitCode::Series);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn warnings_are_compared_from_each_prefix_to_the_next() {
+    let warning = |text: &str, line| Warning {
+        identity: Identity {
+            file: "mm/a.c".into(),
+            function: Some("f".into()),
+            kind: "-Wunused-variable".into(),
+            text: text.into(),
+        },
+        line,
+        column: 1,
+    };
+    let mut case = per_patch(&[Ok("0123456789ab"), Ok("1123456789ab"), Ok("2123456789ab")]);
+    case.selection.build_only = true;
+    case.build.warnings = [
+        (Base, vec![warning("unused variable 'x'", 3)]),
+        (Patch(1), vec![warning("unused variable 'x'", 4), warning("unused variable 'z'", 9)]),
+        (Patched, vec![warning("unused variable 'y'", 4)]),
+    ]
+    .into();
+    let result = case.run(Vec::new());
+    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    insta::assert_snapshot!(report(&result));
+    case.build.warnings.remove(&Base);
+    assert!(report(&case.run(Vec::new())).contains("those of base were not kept"));
 }

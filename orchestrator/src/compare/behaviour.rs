@@ -8,7 +8,7 @@ use kvet_records::Value;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::ExitCode;
-use crate::plan::manifest::Expectation;
+use crate::plan::manifest::{Expectation, VariantName};
 
 /// Observations by name.
 pub type Observations = BTreeMap<String, Value>;
@@ -100,6 +100,30 @@ pub fn compare(
         .collect()
 }
 
+/// Looks at the prefixes of the series, too: where base and patched agree, a
+/// prefix with another value changes in between what the series leaves alone. On
+/// the way of a change a prefix may have any value.
+#[must_use]
+pub fn between(rows: Vec<Row>, observations: &BTreeMap<VariantName, Observations>) -> Vec<Row> {
+    let prefixes = || observations.iter().filter(|(name, _)| matches!(name, VariantName::Patch(_)));
+    let names: BTreeSet<&String> = prefixes().flat_map(|(_, observed)| observed.keys()).collect();
+    let mut rows = rows;
+    for name in names {
+        if !rows.iter().any(|row| row.name == *name) {
+            let (name, verdict) = (name.clone(), Verdict::Same);
+            rows.push(Row { name, base: None, patched: None, declared: None, verdict });
+        }
+    }
+    for row in rows.iter_mut().filter(|row| row.base == row.patched) {
+        let strays = prefixes().any(|(_, observed)| observed.get(&row.name) != row.base.as_ref());
+        if strays {
+            row.verdict = Verdict::Unexpected;
+        }
+    }
+    rows.sort_by(|one, other| one.name.cmp(&other.name));
+    rows
+}
+
 fn verdict(
     base: Option<&Value>,
     patched: Option<&Value>,
@@ -172,6 +196,25 @@ mod tests {
     fn expectations_of_other_tests_do_not_count() {
         let other = Expectation { test: "other".into(), ..expect("kicks", 9, 5) };
         assert_eq!(verdicts(&[("kicks", 9)], &[("kicks", 9)], &[other]), [Verdict::Same]);
+    }
+
+    #[test]
+    fn a_prefix_may_not_change_what_the_series_leaves_alone() {
+        let all = |base, first, patched| {
+            let names = [VariantName::Base, VariantName::Patch(1), VariantName::Patched];
+            let values = [base, first, patched].map(|value| observations(&[("kicks", value)]));
+            let all: BTreeMap<_, _> = names.into_iter().zip(values).collect();
+            let rows = compare(
+                "t",
+                &all[&VariantName::Base],
+                &all[&VariantName::Patched],
+                &[expect("kicks", 9, 5)],
+            );
+            between(rows, &all)[0].verdict
+        };
+        assert_eq!(all(9, 7, 5), Verdict::Expected);
+        assert_eq!(all(1, 1, 1), Verdict::Missing);
+        assert_eq!(all(1, 2, 1), Verdict::Unexpected);
     }
 
     proptest! {

@@ -4,3 +4,4 @@
 pub mod behaviour;
 pub mod snapshot;
 pub mod splats;
+pub mod warnings;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which splats a series brought, which it took away, and which do not count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::vm::splat::Splat;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SplatVerdict {
-    /// Only the patched kernel has it.
+    /// Only kernels with the series, or a part of it, have it.
     New,
     /// Only the base kernel has it.
     Gone,
@@ -41,38 +41,38 @@ pub struct SplatRow {
     /// Why it does not count, where the plan says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<String>,
+    /// The variants that have it, where more than two were run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantName>,
     /// The splat as the first boot had it.
     pub splat: Splat,
 }
 
-/// Compares the splats of two variants by fingerprint, in the order of their
-/// first appearance. With one variant only (`both` is false) nothing is new or gone.
+/// Compares the splats of `ran` variants by fingerprint, in the order of their
+/// first appearance. With one variant only nothing is new or gone.
 #[must_use]
 pub fn compare(
     splats: &[(VariantName, Splat)],
     allow: &[SplatAllowance],
-    both: bool,
+    ran: usize,
 ) -> Vec<SplatRow> {
-    let mut seen: BTreeMap<&str, (usize, bool, bool)> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, (usize, BTreeSet<VariantName>)> = BTreeMap::new();
     for (position, (variant, splat)) in splats.iter().enumerate() {
-        let entry = seen.entry(&splat.fingerprint).or_insert((position, false, false));
-        match variant {
-            VariantName::Base => entry.1 = true,
-            VariantName::Patched => entry.2 = true,
-        }
+        let entry = seen.entry(&splat.fingerprint).or_insert((position, BTreeSet::new()));
+        entry.1.insert(*variant);
     }
-    let mut rows: Vec<(usize, SplatVerdict)> = seen
-        .into_values()
-        .map(|(position, base, patched)| match (base, patched) {
-            _ if !both => (position, SplatVerdict::Seen),
-            (true, true) => (position, SplatVerdict::Both),
-            (true, false) => (position, SplatVerdict::Gone),
-            (false, _) => (position, SplatVerdict::New),
-        })
-        .collect();
-    rows.sort_by_key(|&(position, _)| position);
+    let mut rows: Vec<(usize, BTreeSet<VariantName>)> = seen.into_values().collect();
+    rows.sort();
     rows.into_iter()
-        .map(|(position, verdict)| {
+        .map(|(position, variants)| {
+            // A splat of a prefix alone came with the series, too.
+            let with_series = variants.iter().any(|&variant| variant != VariantName::Base);
+            let verdict = match (variants.contains(&VariantName::Base), with_series) {
+                _ if ran < 2 => SplatVerdict::Seen,
+                (true, true) => SplatVerdict::Both,
+                (true, false) => SplatVerdict::Gone,
+                (false, _) => SplatVerdict::New,
+            };
             let splat = splats[position].1.clone();
             let allowed = allow
                 .iter()
@@ -80,7 +80,8 @@ pub fn compare(
                     entry.pattern == splat.fingerprint || matches(&entry.pattern, &splat.title)
                 })
                 .map(|entry| entry.reason.clone());
-            SplatRow { verdict, allowed, splat }
+            let variants = if ran > 2 { variants.into_iter().collect() } else { Vec::new() };
+            SplatRow { verdict, allowed, variants, splat }
         })
         .collect()
 }
@@ -123,13 +124,21 @@ mod tests {
         let all =
             [(base, splat("f")), (base, splat("g")), (patched, splat("g")), (patched, splat("h"))];
         let allow = [SplatAllowance { pattern: "WARNING in h*".into(), reason: "known".into() }];
-        let rows = compare(&all, &allow, true);
+        let rows = compare(&all, &allow, 2);
         let verdicts: Vec<_> =
             rows.iter().map(|row| (row.verdict, row.allowed.is_some())).collect();
         assert_eq!(
             verdicts,
             [(SplatVerdict::Gone, false), (SplatVerdict::Both, false), (SplatVerdict::New, true)]
         );
+    }
+
+    #[test]
+    fn a_splat_between_two_patches_is_new() {
+        let all = [(VariantName::Patch(2), splat("f"))];
+        let rows = compare(&all, &[], 4);
+        assert_eq!(rows[0].verdict, SplatVerdict::New);
+        assert_eq!(rows[0].variants, [VariantName::Patch(2)]);
     }
 
     #[test]

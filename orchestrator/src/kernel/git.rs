@@ -7,22 +7,47 @@ use std::path::Path;
 use tokio::process::Command;
 
 use crate::fault::Fault;
-use crate::host::process::{check, command};
+use crate::host::clone;
+use crate::host::process::check;
 
 /// All of kvet's commits are of this moment (2026-01-01 00:00:00 UTC).
 const DATE: &str = "1767225600 +0000";
 
 /// A git command on a repository.
 pub fn git(git_dir: &Path) -> Command {
-    let mut command = command("git");
-    command.arg("--git-dir").arg(git_dir);
-    command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    let mut command = clone::git(git_dir);
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "kvet");
         command.env(format!("GIT_{role}_EMAIL"), "kvet@localhost");
         command.env(format!("GIT_{role}_DATE"), DATE);
     }
     command
+}
+
+/// Makes a repository for a source. Whatever the source's `.gitattributes` say,
+/// bytes go in and come out as they are. `format` is `sha1` or `sha256`.
+///
+/// # Errors
+/// An `infra` fault with git's words.
+pub async fn init(git_dir: &Path, format: &str) -> Result<(), Fault> {
+    let failed = |error| Fault::io(format!("make {}", git_dir.display()), &error);
+    std::fs::create_dir_all(git_dir.join("info")).map_err(failed)?;
+    let format = format!("--object-format={format}");
+    run(git_dir, ["init", "--quiet", "--bare", "--template=", &format]).await?;
+    for (name, value) in [("gc.auto", "0"), ("core.compression", "1"), ("core.bare", "false")] {
+        run(git_dir, ["config", name, value]).await?;
+    }
+    std::fs::write(git_dir.join("info/attributes"), clone::PLAIN_ATTRIBUTES).map_err(failed)
+}
+
+/// A commit without a parent that holds a tree: equal trees get equal ones.
+///
+/// # Errors
+/// An `infra` fault with git's words.
+pub async fn commit_alone(git_dir: &Path, tree: &str) -> Result<String, Fault> {
+    let commit = run(git_dir, ["commit-tree", "-m", "source", tree]).await?;
+    run(git_dir, ["update-ref", &format!("refs/heads/source-{tree}"), &commit]).await?;
+    Ok(commit)
 }
 
 /// Runs a git command that must succeed; its standard output, trimmed.

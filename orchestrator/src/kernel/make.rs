@@ -12,6 +12,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
+use super::build::Heard;
 use crate::fault::Fault;
 use crate::host::lines::LineSplitter;
 use crate::host::process::{Group, command};
@@ -35,8 +36,9 @@ pub fn make(tree: &Path) -> Command {
     make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026");
     make.env("KBUILD_BUILD_USER", "kvet").env("KBUILD_BUILD_HOST", "kvet");
     make.env("KBUILD_BUILD_VERSION", "1").env("SOURCE_DATE_EPOCH", "1767225600");
-    // Without LOCALVERSION, scripts/setlocalversion adds "+" in a git tree.
-    make.args(["--no-print-directory", "LOCALVERSION=", "ARCH=x86_64"]);
+    // Without LOCALVERSION, scripts/setlocalversion adds "+" in a git tree. What
+    // one step prints stays together, so that a warning has its step.
+    make.args(["--no-print-directory", "--output-sync=target", "LOCALVERSION=", "ARCH=x86_64"]);
     make
 }
 
@@ -59,8 +61,8 @@ pub enum Made {
     Interrupted,
 }
 
-/// Runs a `make` command, both output streams into `log`, and calls `progress`
-/// with the number of steps so far.
+/// Runs a `make` command, both output streams into `log`, calls `progress` with
+/// the number of steps so far, and lets `heard` listen to every line.
 ///
 /// # Errors
 /// An `infra` fault when it cannot be started or the log cannot be written.
@@ -68,6 +70,7 @@ pub async fn run(
     command: &mut Command,
     log: &mut impl Write,
     stop: &CancellationToken,
+    heard: &mut Heard,
     mut progress: impl FnMut(u32),
 ) -> Result<Made, Fault> {
     let failed = |error: std::io::Error| Fault::io("run make", &error);
@@ -98,7 +101,13 @@ pub async fn run(
             written += count as u64;
         }
         let before = reading.steps;
-        splitter.push(&buffer[..count], |line| reading.line(&String::from_utf8_lossy(&line.bytes)));
+        splitter.push(&buffer[..count], |line| {
+            let line = String::from_utf8_lossy(&line.bytes);
+            match reading.line(&line) {
+                true => heard.step(&line),
+                false => heard.line(&line),
+            }
+        });
         if reading.steps != before {
             progress(reading.steps);
         }
@@ -154,7 +163,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn line(&mut self, line: &str) {
+    /// Whether the line is a step's.
+    fn line(&mut self, line: &str) -> bool {
         self.disk_full |= line.contains("No space left on device");
         let step = STEP.is_match(line);
         if step {
@@ -176,6 +186,7 @@ impl Reading {
             self.error.push(line.to_owned());
         }
         line.clone_into(&mut self.previous);
+        step
     }
 }
 
@@ -185,7 +196,9 @@ mod tests {
 
     fn read(text: &str) -> Reading {
         let mut reading = Reading::default();
-        text.lines().for_each(|line| reading.line(line));
+        for line in text.lines() {
+            reading.line(line);
+        }
         reading
     }
 
@@ -229,7 +242,7 @@ mod tests {
         let mut command = command("sh");
         command.args(["-c", "echo '  CC      a.o'; echo 'a.c:1:1: error: no' >&2; exit 2"]);
         let stop = CancellationToken::new();
-        let made = run(&mut command, &mut log, &stop, |_| {}).await.unwrap();
+        let made = run(&mut command, &mut log, &stop, &mut Heard::new("x"), |_| {}).await.unwrap();
         assert_eq!(
             made,
             Made::Failed { error: vec!["a.c:1:1: error: no".into()], disk_full: false }
@@ -243,7 +256,8 @@ mod tests {
         stop.cancel();
         let mut command = command("sleep");
         command.arg("1000");
-        let made = run(&mut command, &mut Vec::new(), &stop, |_| {}).await.unwrap();
+        let made =
+            run(&mut command, &mut Vec::new(), &stop, &mut Heard::new("x"), |_| {}).await.unwrap();
         assert_eq!(made, Made::Interrupted);
     }
 }

@@ -9,3 +9,4 @@ pub mod make;
 pub mod patch;
 pub mod series;
 pub mod source;
+pub mod warning;

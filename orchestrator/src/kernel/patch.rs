@@ -16,12 +16,23 @@ pub struct Damage {
     pub help: &'static str,
 }
 
-/// Whether the file changes anything. A mail without a diff, such as a cover
-/// letter, does not; a file that is neither diff nor mail is damaged.
+/// What a whole patch holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Files that it changes.
+    pub files: usize,
+    /// Lines that its hunks add.
+    pub added: usize,
+    /// Lines that its hunks remove.
+    pub removed: usize,
+}
+
+/// What the file changes; nothing where it is a mail without a diff, such as a
+/// cover letter. A file that is neither diff nor mail is damaged.
 ///
 /// # Errors
 /// The first damage.
-pub fn check(patch: &[u8]) -> Result<bool, Damage> {
+pub fn check(patch: &[u8]) -> Result<Option<Content>, Damage> {
     let text = String::from_utf8_lossy(patch);
     let lines: Vec<&str> = text.lines().collect();
     let damage = |index: usize, what: String, help| Err(Damage { line: index + 1, what, help });
@@ -36,14 +47,18 @@ pub fn check(patch: &[u8]) -> Result<bool, Damage> {
         }
     }
     let mut index = 0;
-    let mut changes = false;
+    let mut content = Content::default();
     let mut inside = false;
+    // `diff --git` was read, and no `---` after it yet.
+    let mut announced = false;
     while let Some(&line) = lines.get(index) {
         let next = lines.get(index + 1).copied().unwrap_or_default();
         if line.starts_with("diff --git ") {
-            (changes, inside) = (true, true);
+            content.files += 1;
+            (inside, announced) = (true, true);
         } else if line.starts_with("--- ") && next.starts_with("+++ ") {
-            (changes, inside) = (true, true);
+            content.files += usize::from(!announced);
+            (inside, announced) = (true, false);
             index += 1;
         } else if inside && line == "GIT binary patch" {
             // Its lines are checksummed by git.
@@ -55,7 +70,14 @@ pub fn check(patch: &[u8]) -> Result<bool, Damage> {
                 return damage(index, what, "the patch lost its `---` and `+++` lines");
             }
             match skip_hunk(&lines, index + 1, old, new) {
-                Ok(after) => index = after,
+                Ok(after) => {
+                    let count = |sign| {
+                        lines[index + 1..after].iter().filter(|line| line.starts_with(sign)).count()
+                    };
+                    content.added += count('+');
+                    content.removed += count('-');
+                    index = after;
+                }
                 Err(at) => {
                     let what =
                         format!("the hunk that starts in line {} is cut or damaged", index + 1);
@@ -75,12 +97,52 @@ pub fn check(patch: &[u8]) -> Result<bool, Damage> {
         }
         index += 1;
     }
-    if !changes && !lines.iter().any(|line| line.starts_with("Subject:")) {
+    if content.files == 0 && !lines.iter().any(|line| line.starts_with("Subject:")) {
         let what =
             if text.trim().is_empty() { "the file is empty" } else { "neither a diff nor a mail" };
         return damage(0, what.to_owned(), "check how the file was saved");
     }
-    Ok(changes)
+    Ok((content.files > 0).then_some(content))
+}
+
+/// The files that a patch names, before and after, without their `a/` and `b/`.
+#[must_use]
+pub fn files(patch: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(patch);
+    let mut files = Vec::new();
+    let mut add = |name: &str| {
+        let name = name.split('\t').next().unwrap_or(name).trim_end();
+        if name != "/dev/null"
+            && let Some((_, name)) = name.split_once('/')
+        {
+            files.push(name.to_owned());
+        }
+    };
+    let lines: Vec<&str> = text.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let next = lines.get(index + 1).copied().unwrap_or_default();
+        if let Some(names) = line.strip_prefix("diff --git a/") {
+            // Both names are the same where no other line says them.
+            let half = names.len().saturating_sub(3) / 2;
+            if let (Some(old), Some(new)) = (names.get(..half), names.get(half + 3..))
+                && old == new
+            {
+                add(&format!("a/{old}"));
+            }
+        } else if let (Some(old), Some(new)) =
+            (line.strip_prefix("--- "), next.strip_prefix("+++ "))
+        {
+            add(old);
+            add(new);
+        } else if let Some(name) =
+            line.strip_prefix("rename from ").or_else(|| line.strip_prefix("rename to "))
+        {
+            add(&format!("a/{name}"));
+        }
+    }
+    files.sort();
+    files.dedup();
+    files
 }
 
 fn shorten(line: &str) -> String {
@@ -132,7 +194,9 @@ fn skip_binary(lines: &[&str], index: usize) -> usize {
 /// git-diff(1), "generating patch text with -p": what may stand between
 /// `diff --git` and the first hunk.
 fn is_extended_header(line: &str) -> bool {
-    const HEADERS: [&str; 14] = [
+    const HEADERS: [&str; 15] = [
+        // quilt's
+        "Index: ",
         "index ",
         "old mode ",
         "new mode ",
@@ -148,7 +212,8 @@ fn is_extended_header(line: &str) -> bool {
         "diff ",
         "Only in ",
     ];
-    HEADERS.iter().any(|header| line.starts_with(header))
+    let rule = line.len() > 60 && line.bytes().all(|byte| byte == b'=');
+    rule || HEADERS.iter().any(|header| line.starts_with(header))
 }
 
 #[cfg(test)]
@@ -160,13 +225,24 @@ mod tests {
 
     #[test]
     fn whole_patches_and_mails_without_a_diff_are_taken() {
-        assert_eq!(check(DIFF.as_bytes()), Ok(true));
-        assert_eq!(check(b"Subject: [PATCH 0/2] cover\n\nwords\n---\n"), Ok(false));
-        assert_eq!(check(b"--- linux.orig/a.c\n+++ linux/a.c\n@@ -1 +1 @@\n-a\n+b\n"), Ok(true));
+        let content = |files, added, removed| Ok(Some(Content { files, added, removed }));
+        assert_eq!(check(DIFF.as_bytes()), content(1, 2, 2));
+        assert_eq!(check(b"Subject: [PATCH 0/2] cover\n\nwords\n---\n"), Ok(None));
+        let plain = "--- linux.orig/a.c\n+++ linux/a.c\n@@ -1 +1 @@\n-a\n+b\n";
+        assert_eq!(check(plain.repeat(2).as_bytes()), content(2, 2, 2));
+        let quilt = format!("Index: l/a.c\n{}\n{plain}", "=".repeat(67));
+        assert_eq!(check(quilt.repeat(2).as_bytes()), content(2, 2, 2));
         assert_eq!(
             check(b"diff --git a/x b/y\nsimilarity index 100%\nrename from x\nrename to y\n"),
-            Ok(true)
+            content(1, 0, 0)
         );
+    }
+
+    #[test]
+    fn the_files_of_a_patch_are_those_of_both_sides() {
+        assert_eq!(files(DIFF.as_bytes()), ["a.c"]);
+        let patch = "diff --git a/x/y b/x/y\nnew file mode 100644\n--- /dev/null\n+++ b/x/y\ndiff --git a/o b/n\nrename from o\nrename to n\n--- l.orig/p/q\t2026\n+++ l/p/q\n";
+        assert_eq!(files(patch.as_bytes()), ["n", "o", "p/q", "x/y"]);
     }
 
     #[test]
@@ -194,7 +270,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_check_panic(text in "(@@ -[0-9]{1,3},[0-9]{0,20} \\+1 @@|diff --git |--- a|\\+\\+\\+ b|[ +-]x|\n){0,20}") {
-            let _ = check(text.as_bytes());
+            let _ = (check(text.as_bytes()), files(text.as_bytes()));
         }
     }
 }

@@ -2,11 +2,15 @@
 //! The YAML types of plans, series and kernels, as users write them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use kvet_records::Value;
 use serde::{Deserialize, Deserializer, Serialize};
+
+pub use super::input::SeriesEntry;
+pub use super::variant::{VariantName, Variants};
 
 /// `schema:` of a plan.
 pub const PLAN_SCHEMA: &str = "kvet/plan/1";
@@ -21,11 +25,11 @@ pub const KERNEL_SCHEMA: &str = "kvet/kernel/1";
 pub struct PlanFile {
     /// [`PLAN_SCHEMA`].
     pub schema: String,
-    /// Names in `patches/`, or paths of folders.
-    pub series: Vec<String>,
-    /// Which variants to build and boot; both when absent.
+    /// What is under test.
+    pub series: Vec<SeriesEntry>,
+    /// Which variants to build and boot; base and patched when absent.
     #[serde(default)]
-    pub variants: Option<Vec<VariantName>>,
+    pub variants: Option<Variants>,
     /// Names in `kernels/`.
     pub kernels: Vec<String>,
     /// Kernel configs by name.
@@ -43,25 +47,6 @@ pub struct PlanFile {
     /// Exit 0 although base and patched are the same image.
     #[serde(default)]
     pub allow_identical: bool,
-}
-
-/// A variant that a plan may name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VariantName {
-    /// The kernel without the series.
-    Base,
-    /// The kernel with the series.
-    Patched,
-}
-
-impl std::fmt::Display for VariantName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Base => "base",
-            Self::Patched => "patched",
-        })
-    }
 }
 
 /// One kernel config of a plan.
@@ -268,14 +253,24 @@ pub struct Expectation {
     pub patched: Value,
 }
 
-/// A file in `kernels/`.
+/// A file in `kernels/`: exactly one of its sources.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelFile {
     /// [`KERNEL_SCHEMA`].
     pub schema: String,
     /// A Debian source package.
-    pub debian: DebianEntry,
+    #[serde(default)]
+    pub debian: Option<DebianEntry>,
+    /// A revision of a git repository.
+    #[serde(default)]
+    pub git: Option<GitEntry>,
+    /// A tarball.
+    #[serde(default)]
+    pub tarball: Option<TarballEntry>,
+    /// A folder with a kernel's source, taken as it is.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
 }
 
 /// A Debian source package.
@@ -284,6 +279,26 @@ pub struct KernelFile {
 pub struct DebianEntry {
     /// Name of the package, such as `linux-source-6.12`.
     pub package: String,
+}
+
+/// A revision of a git repository, which is only read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GitEntry {
+    /// The clone: a work tree, or a bare repository.
+    pub repository: PathBuf,
+    /// What git calls a revision: a tag, a branch, an id.
+    pub revision: String,
+}
+
+/// A tarball of a kernel's source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TarballEntry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it must hash to, hexadecimal.
+    pub sha256: String,
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {

@@ -2,9 +2,14 @@
 //! What the user asked for, resolved: every file read, every name looked up,
 //! every default filled in. Nothing later reads a manifest.
 
+pub mod input;
+mod kernel_file;
 pub mod manifest;
+mod patch_files;
+mod range;
 pub mod resolve;
 mod series_file;
+pub mod variant;
 pub mod yaml;
 
 use std::collections::BTreeMap;
@@ -16,8 +21,8 @@ use kvet_records::Parameters;
 use serde::Serialize;
 
 use manifest::{
-    Compiler, ConfigBase, DebianEntry, Direction, Expectation, MachineType, Network, Root,
-    SplatAllowance, VariantName,
+    Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry, MachineType, Network,
+    Root, SplatAllowance, TarballEntry, VariantName,
 };
 
 /// An expanded plan.
@@ -34,8 +39,6 @@ pub struct Plan {
     pub cells: Vec<Cell>,
     /// Combinations that the plan spans but that are not run, with the reason.
     pub skipped: Vec<String>,
-    /// The variants of every cell, in build order.
-    pub variants: Vec<VariantName>,
     /// How long each phase of a boot may take.
     pub deadlines: Deadlines,
     /// Splats that are known and do not count.
@@ -57,6 +60,8 @@ pub struct Cell {
     pub guest: Guest,
     /// What runs there.
     pub tests: Vec<Test>,
+    /// The kernels to compare, in the order of building.
+    pub variants: Vec<VariantName>,
 }
 
 impl Cell {
@@ -73,8 +78,11 @@ impl Cell {
 /// A series with everything that its `series.yaml` says for one kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Series {
-    /// Name of its folder.
+    /// Name of its folder, or of what it was read from: one component of a path.
     pub name: String,
+    /// What it was read from, where that is no folder with a `series.yaml`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
     /// One line for people.
     pub title: String,
     /// Where the idea was posted.
@@ -83,8 +91,11 @@ pub struct Series {
     pub direction: Direction,
     /// Applied to every variant, in order.
     pub prerequisites: Vec<PatchSet>,
-    /// The patches under test, in order.
+    /// The patches under test, in order; mails without a diff are not among them.
     pub patches: Vec<PatchFile>,
+    /// What stands among them and was passed over, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
     /// What it is meant to change.
     pub expect: Vec<Expectation>,
 }
@@ -98,12 +109,15 @@ pub struct PatchSet {
     pub patches: Vec<PatchFile>,
 }
 
-/// A patch file that was read.
+/// A patch that was read: a file, or a commit of a range.
 #[derive(Debug, Clone, Serialize)]
 pub struct PatchFile {
     /// File name.
     pub name: String,
-    /// Where it is.
+    /// Its subject without `[PATCH n/m]`, where it has one.
+    #[serde(skip)]
+    pub subject: Option<String>,
+    /// Where it is: a file, or a repository and a commit.
     #[serde(skip)]
     pub path: PathBuf,
     /// Its bytes.
@@ -119,8 +133,29 @@ pub struct Kernel {
     /// The file in `kernels/`.
     #[serde(skip)]
     pub file: PathBuf,
-    /// The Debian source package.
-    pub debian: DebianEntry,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub source: KernelSource,
+}
+
+/// Where a kernel source comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelSource {
+    /// A Debian source package.
+    Debian(DebianEntry),
+    /// A revision of a git repository.
+    Git {
+        /// Repository and revision; the path is absolute.
+        #[serde(flatten)]
+        entry: GitEntry,
+        /// Take the work tree's changes, too, where its `HEAD` is the revision.
+        dirty: bool,
+    },
+    /// A tarball; the path is absolute.
+    Tarball(TarballEntry),
+    /// A folder, absolute.
+    Directory(PathBuf),
 }
 
 /// A kernel config by name.

@@ -10,7 +10,7 @@ use bytesize::ByteSize;
 use kvet_records::{TestInfo, Value};
 
 use super::manifest::{
-    GuestEntry, KERNEL_SCHEMA, KernelFile, PLAN_SCHEMA, PlanFile, TestEntry, VariantName,
+    GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, TestEntry, VariantName, Variants,
 };
 use super::yaml::{Document, closest, load};
 use super::{Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
@@ -53,13 +53,41 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
     Err(missing().at(folder.display()).help(known(&argument.to_string_lossy(), &names)))
 }
 
+/// What the command line has to say about a plan.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// Series in the place of the plan's; none for the plan's own.
+    pub series: Vec<SeriesEntry>,
+    /// Take the uncommitted changes of a git source, too.
+    pub dirty: bool,
+}
+
 /// Reads a plan and everything that it names.
 ///
 /// # Errors
 /// Every error that was found, each a `plan` fault with its place.
 pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
-    let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
-    let mut resolver = Resolver { root: root_of(file), document, tests, faults: Vec::new() };
+    resolve_with(file, tests, &Overrides::default())
+}
+
+/// [`resolve`], with what the command line says instead.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_with(file: &Path, tests: &Tests, overrides: &Overrides) -> Result<Plan, Vec<Fault>> {
+    let mut document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    let given = !overrides.series.is_empty();
+    if given {
+        document.value.series.clone_from(&overrides.series);
+    }
+    let mut resolver = Resolver {
+        root: root_of(file),
+        document,
+        tests,
+        dirty: overrides.dirty,
+        series_given: given,
+        faults: Vec::new(),
+    };
     let plan = resolver.plan();
     if resolver.faults.is_empty() { Ok(plan) } else { Err(resolver.faults) }
 }
@@ -83,6 +111,9 @@ pub(super) struct Resolver<'a> {
     pub(super) root: PathBuf,
     document: Document<PlanFile>,
     pub(super) tests: &'a Tests,
+    pub(super) dirty: bool,
+    /// The series are the command line's, not the plan's.
+    series_given: bool,
     pub(super) faults: Vec<Fault>,
 }
 
@@ -118,21 +149,12 @@ impl Resolver<'_> {
             self.faults.push(fault.evidence(&skipped.join("\n")));
         }
         let value = &self.document.value;
-        let mut variants =
-            value.variants.clone().unwrap_or_else(|| vec![VariantName::Base, VariantName::Patched]);
-        variants.sort();
-        variants.dedup();
-        if variants.is_empty() {
-            self.report("variants", "no variant to build".to_owned());
-        }
-        let value = &self.document.value;
         Plan {
             name,
             file: self.document.file().to_owned(),
             root: self.root.clone(),
             cells,
             skipped,
-            variants,
             deadlines: Deadlines { boot: deadlines.boot, test: deadlines.test },
             allow: value.splats.allow.clone(),
             allow_identical: value.allow_identical,
@@ -158,33 +180,10 @@ impl Resolver<'_> {
     }
 
     fn kernels(&mut self) -> Vec<Kernel> {
-        let folder = self.root.join("kernels");
-        let mut kernels = Vec::new();
-        for (index, name) in self.document.value.kernels.clone().into_iter().enumerate() {
-            let path = format!("kernels.{index}");
-            let file = with_suffix(folder.join(&name), "yaml");
-            if !is_component(&name) || !file.is_file() {
-                self.report_unknown(&path, "kernel", &name, &names_in(&folder, "yaml"));
-                continue;
-            }
-            match load::<KernelFile>(&file) {
-                Ok(document) if document.value.schema != KERNEL_SCHEMA => {
-                    self.faults.push(wrong_schema(
-                        &document,
-                        &document.value.schema,
-                        KERNEL_SCHEMA,
-                    ));
-                }
-                Ok(document) if !is_package(&document.value.debian.package) => {
-                    let package = &document.value.debian.package;
-                    let what = format!("{package:?} is not the name of a Debian package");
-                    self.faults.push(document.fault("debian.package", what));
-                }
-                Ok(document) => kernels.push(Kernel { name, file, debian: document.value.debian }),
-                Err(fault) => self.faults.push(fault),
-            }
-        }
-        kernels
+        let names = self.document.value.kernels.clone();
+        let kernel =
+            |(index, name): (usize, String)| self.kernel(&format!("kernels.{index}"), &name);
+        names.into_iter().enumerate().filter_map(kernel).collect()
     }
 
     fn configs(&mut self) -> Vec<Config> {
@@ -339,24 +338,41 @@ impl Resolver<'_> {
         tests: &BTreeMap<String, Vec<Test>>,
     ) -> (Vec<Cell>, Vec<String>) {
         let (mut cells, mut skipped) = (Vec::new(), Vec::new());
+        let plain = Variants::List(vec![VariantName::Base, VariantName::Patched]);
+        let wanted = self.document.value.variants.clone().unwrap_or(plain);
+        if wanted == Variants::List(Vec::new()) {
+            self.report("variants", "no variant to build".to_owned());
+        }
         for index in 0..self.document.value.series.len() {
-            let name = self.document.value.series[index].clone();
-            let Some((folder, document)) = self.series_file(&format!("series.{index}"), &name)
-            else {
+            let entry = self.document.value.series[index].clone();
+            let Some(opened) = self.open_series(index, &entry) else {
                 continue;
             };
             let before = cells.len();
             for kernel in kernels {
-                if !document.value.kernels.contains_key(&kernel.name) {
+                if !opened.is_for(&kernel.name) {
                     skipped.push(format!(
-                        "series {name}: {} does not list kernel {}",
-                        document.file().display(),
+                        "series {}: {} does not list kernel {}",
+                        opened.name,
+                        opened.series_yaml().display(),
                         kernel.name
                     ));
                     continue;
                 }
-                let Some(series) = self.series(&folder, &document, &kernel.name) else {
+                let Some(series) = self.series(&opened, &kernel.name) else {
                     continue;
+                };
+                let variants = match wanted.of(series.patches.len()) {
+                    Ok(variants) => variants,
+                    Err(name) => {
+                        let what = format!(
+                            "no variant {name}: the series {} has {} patches",
+                            series.name,
+                            series.patches.len()
+                        );
+                        self.report("variants", what);
+                        continue;
+                    }
                 };
                 for config in configs {
                     for (guest_name, guest) in guests {
@@ -369,19 +385,27 @@ impl Resolver<'_> {
                             config: config.clone(),
                             guest: guest.clone(),
                             tests: tests.clone(),
+                            variants: variants.clone(),
                         });
                     }
                 }
             }
             if cells.len() == before && self.faults.is_empty() && !kernels.is_empty() {
-                let names: Vec<&str> = document.value.kernels.keys().map(String::as_str).collect();
-                let what = format!("series {name:?} is for none of the plan's kernels");
-                let fault = self.document.fault(&format!("series.{index}"), what);
-                self.faults
-                    .push(fault.help(format!("its series.yaml lists: {}", names.join(", "))));
+                let what = format!("series {:?} is for none of the plan's kernels", opened.name);
+                let fault = self.series_fault(index, what);
+                let names = opened.kernels().join(", ");
+                self.faults.push(fault.help(format!("its series.yaml lists: {names}")));
             }
         }
         (cells, skipped)
+    }
+
+    /// A fault of an entry of `series:`, or of `--series`.
+    pub(super) fn series_fault(&self, index: usize, what: impl Into<String>) -> Fault {
+        match self.series_given {
+            true => Fault::plan(what).at("--series"),
+            false => self.document.fault(&format!("series.{index}"), what),
+        }
     }
 
     fn check_component(&mut self, path: &str, kind: &str, name: &str) {
@@ -394,7 +418,7 @@ impl Resolver<'_> {
 }
 
 /// Adds an extension; `debian-6.12` keeps its `.12`, which `with_extension` would replace.
-fn with_suffix(path: PathBuf, extension: &str) -> PathBuf {
+pub(super) fn with_suffix(path: PathBuf, extension: &str) -> PathBuf {
     let mut name = path.into_os_string();
     name.push(format!(".{extension}"));
     name.into()
@@ -426,15 +450,6 @@ pub(super) fn is_component(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Debian policy, section 5.6.1: what a package's name is made of.
-fn is_package(name: &str) -> bool {
-    name.len() >= 2
-        && name.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
-        && name.bytes().all(|b| {
-            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.')
-        })
-}
-
 fn is_command_line_word(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -451,7 +466,7 @@ pub(super) fn files_in(folder: &Path, extension: &str) -> Vec<String> {
     names
 }
 
-fn names_in(folder: &Path, extension: &str) -> Vec<String> {
+pub(super) fn names_in(folder: &Path, extension: &str) -> Vec<String> {
     let suffix = format!(".{extension}");
     files_in(folder, extension)
         .iter()

@@ -3,33 +3,109 @@
 
 use std::path::{Path, PathBuf};
 
-use super::manifest::{SERIES_SCHEMA, SeriesFile};
-use super::resolve::{Resolver, files_in, folders_in, is_component, known, wrong_schema};
+use super::input::{Input, Taken};
+use super::manifest::{Expectation, SERIES_SCHEMA, SeriesEntry, SeriesFile, SeriesKernel};
+use super::resolve::{Resolver, folders_in, is_component, known, wrong_schema};
 use super::yaml::{Document, load};
-use super::{PatchFile, PatchSet, Series};
+use super::{PatchSet, Series, patch_files};
 use crate::fault::Fault;
 
-/// Largest patch that is read; the largest mails on the kernel's lists are far below.
-const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// A series whose patches and `series.yaml` were read.
+pub(super) struct Opened {
+    pub(super) name: String,
+    input: Option<String>,
+    taken: Taken,
+    /// None where nothing is declared.
+    document: Option<Document<SeriesFile>>,
+}
+
+impl Opened {
+    pub(super) fn is_for(&self, kernel: &str) -> bool {
+        self.document.as_ref().is_none_or(|file| file.value.kernels.contains_key(kernel))
+    }
+
+    /// The kernels that its `series.yaml` lists.
+    pub(super) fn kernels(&self) -> Vec<&str> {
+        let file = self.document.as_ref();
+        file.map(|file| file.value.kernels.keys().map(String::as_str).collect()).unwrap_or_default()
+    }
+
+    pub(super) fn series_yaml(&self) -> &Path {
+        self.document.as_ref().map_or(Path::new("series.yaml"), |file| file.file())
+    }
+}
 
 impl Resolver<'_> {
-    pub(super) fn series_file(
-        &mut self,
-        path: &str,
-        name: &str,
-    ) -> Option<(PathBuf, Document<SeriesFile>)> {
-        let patches = self.root.join("patches");
-        let folder = if name.contains('/') { self.root.join(name) } else { patches.join(name) };
-        if !folder.is_dir() {
-            self.report_unknown(path, "series", name, &folders_in(&patches));
+    /// Reads a series; `None` after an error was reported.
+    pub(super) fn open_series(&mut self, index: usize, entry: &SeriesEntry) -> Option<Opened> {
+        let (input, name, declared) = match entry {
+            SeriesEntry::Named(name) => {
+                let Some(place) = self.place(name) else {
+                    let fault = self.series_fault(index, format!("no series {name:?}"));
+                    let names = folders_in(&self.root.join("patches"));
+                    self.faults.push(fault.help(known(name, &names)));
+                    return None;
+                };
+                if place.is_file() {
+                    (Input::Files(vec![place]), None, None)
+                } else {
+                    // In patches/ a series says what it is for; a folder of patches
+                    // elsewhere need not.
+                    let bare = name.contains('/') && !place.join("series.yaml").exists();
+                    (Input::Folder(place.clone()), None, (!bare).then_some(place))
+                }
+            }
+            SeriesEntry::Given { input, name, series_yaml } => {
+                let declared = match series_yaml.as_deref().map(|name| (name, self.place(name))) {
+                    None => None,
+                    Some((_, Some(folder))) => Some(folder),
+                    Some((wanted, None)) => {
+                        let what = format!("no series {wanted:?} with a series.yaml");
+                        let fault = self.series_fault(index, what);
+                        let names = folders_in(&self.root.join("patches"));
+                        self.faults.push(fault.help(known(wanted, &names)));
+                        return None;
+                    }
+                };
+                (input.clone().below(&self.root), name.clone(), declared)
+            }
+        };
+        let name = name.unwrap_or_else(|| input.name());
+        if !is_component(&name) {
+            let fault = self.series_fault(index, format!("{name:?} cannot name a series"));
+            self.faults
+                .push(fault.help("use letters, digits, '-', '_' and '.', a letter or digit first"));
             return None;
         }
+        let faults = self.faults.len();
+        let taken = input.read().unwrap_or_else(|fault| {
+            self.faults.push(fault);
+            Taken::default()
+        });
+        let document = declared.as_ref().and_then(|folder| self.series_file(folder));
+        let own = matches!(&input, Input::Folder(folder) if declared.as_ref() == Some(folder));
+        let input = (!own).then(|| input.to_string());
+        // A wrong series.yaml is looked through even when the patches are wrong.
+        let whole = document.is_some() == declared.is_some();
+        (whole || self.faults.len() == faults).then_some(Opened { name, input, taken, document })
+    }
+
+    /// The folder or file that a name means.
+    fn place(&self, name: &str) -> Option<PathBuf> {
+        let place = match name.contains('/') {
+            true => self.root.join(super::kernel_file::expand_home(Path::new(name))),
+            false => self.root.join("patches").join(name),
+        };
+        (place.is_dir() || (name.contains('/') && place.is_file())).then_some(place)
+    }
+
+    fn series_file(&mut self, folder: &Path) -> Option<Document<SeriesFile>> {
         match load::<SeriesFile>(&folder.join("series.yaml")) {
             Ok(document) if document.value.schema != SERIES_SCHEMA => {
                 self.faults.push(wrong_schema(&document, &document.value.schema, SERIES_SCHEMA));
                 None
             }
-            Ok(document) => Some((folder, document)),
+            Ok(document) => Some(document),
             Err(fault) => {
                 self.faults.push(fault);
                 None
@@ -37,23 +113,43 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn series(
-        &mut self,
-        folder: &Path,
-        document: &Document<SeriesFile>,
-        kernel: &str,
-    ) -> Option<Series> {
+    pub(super) fn series(&mut self, opened: &Opened, kernel: &str) -> Option<Series> {
         let faults = self.faults.len();
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if !is_component(&name) {
-            self.faults.push(document.fault("", format!("{name:?} cannot name a series")));
+        let (mut prerequisites, mut entry) = (Vec::new(), SeriesKernel::default());
+        let (mut title, mut link, mut expect) = (None, None, Vec::new());
+        if let Some(document) = &opened.document {
+            self.check_expectations(document);
+            let file = &document.value;
+            entry = file.kernels[kernel].clone();
+            prerequisites = self.prerequisites(document, kernel, &entry);
+            title = Some(file.title.clone());
+            link.clone_from(&file.link);
+            expect.clone_from(&file.expect);
         }
-        let file = &document.value;
-        for (index, expectation) in file.expect.iter().enumerate() {
-            let same = |other: &&super::manifest::Expectation| {
+        let patches = &opened.taken.patches;
+        let title = title
+            .or_else(|| patches.first().and_then(|patch| patch.subject.clone()))
+            .unwrap_or_else(|| opened.name.clone());
+        (self.faults.len() == faults).then(|| Series {
+            name: opened.name.clone(),
+            input: opened.input.clone(),
+            title,
+            link,
+            direction: entry.direction,
+            prerequisites,
+            patches: patches.clone(),
+            passed_over: opened.taken.passed_over.clone(),
+            expect,
+        })
+    }
+
+    fn check_expectations(&mut self, document: &Document<SeriesFile>) {
+        let expect = &document.value.expect;
+        for (index, expectation) in expect.iter().enumerate() {
+            let same = |other: &&Expectation| {
                 other.test == expectation.test && other.observation == expectation.observation
             };
-            if file.expect[..index].iter().any(|other| same(&other)) {
+            if expect[..index].iter().any(|other| same(&other)) {
                 let what = format!("{} is declared twice", expectation.observation);
                 self.push_once(document.fault(&format!("expect.{index}.observation"), what));
             }
@@ -66,7 +162,14 @@ impl Resolver<'_> {
                 self.push_once(fault.help(known(&expectation.test, &names)));
             }
         }
-        let entry = &file.kernels[kernel];
+    }
+
+    fn prerequisites(
+        &mut self,
+        document: &Document<SeriesFile>,
+        kernel: &str,
+        entry: &SeriesKernel,
+    ) -> Vec<PatchSet> {
         let mut prerequisites = Vec::new();
         for (index, wanted) in entry.prerequisites.iter().enumerate() {
             let all = self.root.join("patches/prerequisites");
@@ -77,27 +180,14 @@ impl Resolver<'_> {
                 self.push_once(fault.help(known(wanted, &folders_in(&all))));
                 continue;
             }
-            match patches_in(&folder) {
-                Ok(patches) => prerequisites.push(PatchSet { name: wanted.clone(), patches }),
+            match patch_files::folder(&folder) {
+                Ok(taken) => {
+                    prerequisites.push(PatchSet { name: wanted.clone(), patches: taken.patches });
+                }
                 Err(fault) => self.push_once(fault),
             }
         }
-        let patches = match patches_in(folder) {
-            Ok(patches) => patches,
-            Err(fault) => {
-                self.push_once(fault);
-                Vec::new()
-            }
-        };
-        (self.faults.len() == faults).then(|| Series {
-            name,
-            title: file.title.clone(),
-            link: file.link.clone(),
-            direction: entry.direction,
-            prerequisites,
-            patches,
-            expect: file.expect.clone(),
-        })
+        prerequisites
     }
 
     /// A series is read once for each kernel, but its errors are shown once.
@@ -106,37 +196,4 @@ impl Resolver<'_> {
             self.faults.push(fault);
         }
     }
-}
-
-/// The `*.patch` files of a folder in the order of their names.
-fn patches_in(folder: &Path) -> Result<Vec<PatchFile>, Fault> {
-    // What looks like a patch but is not called one would be left out without a word.
-    for extension in ["diff", "eml", "mbox", "txt"] {
-        if let Some(name) = files_in(folder, extension).first() {
-            return Err(Fault::plan("a file that looks like a patch is not called *.patch")
-                .at(folder.join(name).display())
-                .help("rename it, or move it out of the series' folder"));
-        }
-    }
-    let mut patches = Vec::new();
-    for name in files_in(folder, "patch") {
-        let path = folder.join(&name);
-        let read = |error: std::io::Error| {
-            Fault::plan(format!("cannot be read: {error}")).at(path.display())
-        };
-        let size = std::fs::metadata(&path).map_err(read)?.len();
-        if size > MAX_PATCH_BYTES {
-            return Err(
-                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display())
-            );
-        }
-        let bytes = std::fs::read(&path).map_err(read)?;
-        patches.push(PatchFile { name, path, bytes });
-    }
-    if patches.is_empty() {
-        return Err(Fault::plan("no *.patch file in the folder")
-            .at(folder.display())
-            .help("put the series there as `git format-patch` writes it"));
-    }
-    Ok(patches)
 }

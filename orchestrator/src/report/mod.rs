@@ -5,3 +5,4 @@ pub mod console;
 pub mod json;
 pub mod progress;
 pub mod terminal;
+mod warnings;

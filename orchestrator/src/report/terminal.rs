@@ -5,14 +5,18 @@ use std::fmt::Write as _;
 
 use kvet_records::Value;
 
-use crate::compare::behaviour::Verdict;
+use super::warnings;
+use crate::compare::behaviour::{Row, Verdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::fault::{ExitCode, Fault, escape};
+use crate::kernel::series::MovedHunk;
 use crate::plan::manifest::VariantName;
 use crate::run::result::{BehaviourResult, CellResult, RunResult, TestResult};
 
 /// Widest value that a table shows; longer ones are cut.
 const MAX_VALUE: usize = 24;
+/// Most hunks that are named because they applied in another line.
+const MAX_HUNKS: usize = 8;
 
 /// The report of a run.
 #[must_use]
@@ -68,6 +72,13 @@ impl Page {
         );
         let title = self.paint(BOLD, &title);
         self.line(&title);
+        if let Some(input) = &cell.input {
+            self.line(&format!("  series from {}", escape(input)));
+        }
+        for reason in &cell.passed_over {
+            self.line(&format!("  passed over: {}", escape(reason)));
+        }
+        self.moved_hunks(&cell.moved_hunks);
         for (variant, built) in &cell.variants {
             let how = if built.build.stored {
                 "from the store".to_owned()
@@ -76,15 +87,20 @@ impl Page {
             };
             self.line(&format!(
                 "  {:<8} {}  linux {}  {how}",
-                variant.to_string(),
+                variant,
                 &built.image_sha256[..12.min(built.image_sha256.len())],
                 escape(&built.release)
             ));
         }
         if cell.identical {
             let words = self.paint(YELLOW, "identical");
-            self.line(&format!("  {words}: the series changes nothing in this configuration"));
+            let what = match cell.unchanged {
+                true => "the series changes nothing: it touches no file of the kernel's tree",
+                false => "the series changes nothing in this configuration",
+            };
+            self.line(&format!("  {words}: {what}"));
         }
+        warnings::lines(cell).iter().for_each(|line| self.line(line));
         for fault in &cell.faults {
             self.fault("  ", fault);
         }
@@ -98,8 +114,10 @@ impl Page {
             };
             let title = escape(&row.splat.title);
             self.line(&format!(
-                "  splat ({}{allowed}): {title} [{}]",
-                row.verdict, row.splat.fingerprint
+                "  splat ({}{}{allowed}): {title} [{}]",
+                row.verdict,
+                with(&row.variants),
+                row.splat.fingerprint
             ));
         }
         self.line("");
@@ -144,8 +162,9 @@ impl Page {
                 .map(|name| (name.clone(), value(&name), None))
                 .collect()
         } else {
-            let row = |row: &crate::compare::behaviour::Row| {
-                let values = vec![shown(row.base.as_ref()), shown(row.patched.as_ref())];
+            let row = |row: &Row| {
+                let all = behaviour.observations.values();
+                let values = all.map(|observed| shown(observed.get(&row.name))).collect();
                 (row.name.clone(), values, Some(row.verdict))
             };
             behaviour.rows.iter().map(row).collect()
@@ -154,7 +173,7 @@ impl Page {
         let width =
             rows.iter().flat_map(|row| row.1.iter().map(String::len)).chain([8]).max().unwrap_or(8);
         let heads: String = variants.iter().fold(String::new(), |mut out, variant| {
-            let _ = write!(out, "  {:<width$}", variant.to_string());
+            let _ = write!(out, "  {variant:<width$}");
             out
         });
         self.line(&format!("  {name:<first$}{heads}"));
@@ -197,6 +216,13 @@ impl Page {
                 ));
             }
         }
+        let strays = |row: &&Row| row.verdict == Verdict::Unexpected && row.base == row.patched;
+        let words = match behaviour.rows.iter().find(strays) {
+            Some(row) if row.declared.is_none() => {
+                "a part of the series changes what the whole of it does not"
+            }
+            _ => words,
+        };
         let style = if verdict_is_bad(verdict) { RED } else { GREEN };
         let verdict = self.paint(style, &verdict.to_string());
         self.line(&format!("  behaviour {verdict}: {words}"));
@@ -213,6 +239,34 @@ impl Page {
             false => "",
         };
         self.line(&format!("  snapshots: {}{hint}", states.join(", ")));
+    }
+
+    fn moved_hunks(&mut self, moved: &[MovedHunk]) {
+        for hunk in moved.iter().take(MAX_HUNKS) {
+            let MovedHunk { patch, file, hunk: number, line, offset, .. } = hunk;
+            let way = if *offset < 0 { "up" } else { "down" };
+            let by = offset.unsigned_abs();
+            let text = format!(
+                "  {}: hunk {number} of {} applied at line {line}, {by} line(s) further {way}",
+                escape(patch),
+                escape(file)
+            );
+            self.line(&text);
+        }
+        if moved.len() > MAX_HUNKS {
+            self.line(&format!("  ... {} more hunks applied elsewhere", moved.len() - MAX_HUNKS));
+        }
+        let mut ambiguous: Vec<&str> =
+            moved.iter().filter(|hunk| hunk.ambiguous).map(|hunk| hunk.patch.as_str()).collect();
+        ambiguous.dedup();
+        for patch in ambiguous {
+            let words = format!(
+                "  {}: fits in more than one place; look whether it is in the right one",
+                escape(patch)
+            );
+            let words = self.paint(YELLOW, &words);
+            self.line(&words);
+        }
     }
 
     fn fault(&mut self, indent: &str, fault: &Fault) {
@@ -238,6 +292,12 @@ impl Page {
             ));
         }
     }
+}
+
+/// ` in patch-01, patched`, where that says something.
+fn with(variants: &[VariantName]) -> String {
+    let names: Vec<String> = variants.iter().map(ToString::to_string).collect();
+    if names.is_empty() { String::new() } else { format!(" in {}", names.join(", ")) }
 }
 
 fn verdict_is_bad(verdict: Verdict) -> bool {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The experiment: what is built and booted, in which order, and what came of it.
 
+mod boots;
 pub mod event;
 pub mod folder;
 pub mod host;
 pub mod journal;
 pub mod pipeline;
 pub mod result;
+pub mod selection;

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole experiment: for each cell, both trees, both images, every test in
-//! both, and the comparison. Building and booting are behind traits, so that
+//! The whole experiment: for each cell, the variants' trees and images, every test
+//! in each, and the comparison. Building and booting are behind traits, so that
 //! this logic is tested without a kernel.
 
 use std::cell::Cell as Flag;
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use futures_util::StreamExt;
-use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Value};
-use serde::Serialize;
+use kvet_records::{Job, PROTOCOL_VERSION};
 
+use super::boots::Chain;
 use super::event::Events;
 use super::folder::RunFolder;
 use super::result::{
     BehaviourResult, BuildResult, CellResult, Environment, RUN_SCHEMA, RunResult, TestResult,
     VariantResult,
 };
+pub use super::selection::Selection;
 use crate::compare::behaviour::{self, Observations, Verdict};
-use crate::compare::{snapshot, splats};
-use crate::fault::{Blame, ExitCode, Fault};
+use crate::compare::{snapshot, splats, warnings};
+use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::kernel::build::Image;
 use crate::kernel::series::Trees;
 use crate::kernel::source::Source;
@@ -69,36 +69,6 @@ pub trait Boot {
     fn environment(&self) -> (Option<Chosen>, Option<String>);
 }
 
-/// What of a plan is run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Selection {
-    /// Only tests of this name.
-    pub test: Option<String>,
-    /// Only these variants; all of the plan's when empty.
-    pub variants: Vec<VariantName>,
-    /// Images only.
-    pub build_only: bool,
-    /// A splat that both variants have is not acceptable either.
-    pub strict: bool,
-    /// Boots of each variant for each test; all must observe the same.
-    pub boots: NonZeroU16,
-    /// Every boot from power-on, none from a saved machine.
-    pub cold: bool,
-}
-
-impl Default for Selection {
-    fn default() -> Self {
-        Self {
-            test: None,
-            variants: Vec::new(),
-            build_only: false,
-            strict: false,
-            boots: NonZeroU16::MIN,
-            cold: false,
-        }
-    }
-}
-
 /// Runs a plan. Always gives a result: what went wrong is in it.
 pub async fn run(
     plan: &Plan,
@@ -131,14 +101,19 @@ pub async fn run(
             cell,
             result: CellResult {
                 series: cell.series.name.clone(),
+                input: cell.series.input.clone(),
+                passed_over: cell.series.passed_over.clone(),
+                moved_hunks: Vec::new(),
                 kernel: cell.kernel.name.clone(),
                 source: None,
                 config: cell.config.name.clone(),
                 guest: cell.guest.name.clone(),
                 variants: BTreeMap::new(),
                 identical: false,
+                unchanged: false,
                 allow_identical: plan.allow_identical,
                 strict: selection.strict,
+                warnings: Vec::new(),
                 splats: Vec::new(),
                 faults: Vec::new(),
                 tests: Vec::new(),
@@ -188,7 +163,7 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
         });
         compared.extend(tests.map(|test| key(test.name.as_str())));
     }
-    if variants(plan, selection).len() < 2 {
+    if plan.cells.iter().any(|cell| selection.variants_of(cell).len() < 2) {
         lines.insert("only one variant was run, so nothing was compared".to_owned());
     }
     for (cell, done) in plan.cells.iter().zip(&result.cells) {
@@ -222,12 +197,6 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
     lines.into_iter().collect()
 }
 
-fn variants(plan: &Plan, selection: &Selection) -> Vec<VariantName> {
-    let chosen = &selection.variants;
-    let wanted = |variant: &VariantName| chosen.is_empty() || chosen.contains(variant);
-    plan.variants.iter().copied().filter(wanted).collect()
-}
-
 /// One cell while it is run.
 struct Experiment<'a, B, V> {
     plan: &'a Plan,
@@ -243,12 +212,15 @@ struct Experiment<'a, B, V> {
 
 impl<B: Build, V: Boot> Experiment<'_, B, V> {
     async fn run(&mut self) -> Result<(), Fault> {
-        let variants = variants(self.plan, self.selection);
+        let variants = self.selection.variants_of(self.cell);
         let images = self.images(&variants).await?;
-        let hashes: Vec<&str> = images.values().map(|image| image.image_sha256.as_str()).collect();
-        if let [base, patched] = hashes[..]
-            && base == patched
-        {
+        self.compare_warnings(&images);
+        if !self.result.faults.is_empty() {
+            return Ok(());
+        }
+        let mut hashes = images.values().map(|image| image.image_sha256.as_str());
+        let first = hashes.next();
+        if images.len() > 1 && hashes.all(|hash| Some(hash) == first) {
             self.result.identical = true;
             self.events.note(format!(
                 "{}: base and patched are the same image, so there is nothing to compare",
@@ -263,18 +235,32 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         Ok(())
     }
 
+    /// Builds every variant, also those after a prefix that does not build: what
+    /// a later patch mends is worth knowing.
     async fn images(
         &mut self,
         variants: &[VariantName],
     ) -> Result<BTreeMap<VariantName, Image>, Fault> {
         let (source, trees) = self.build.prepare(self.cell).await?;
         self.result.source = Some(source.origin.clone());
+        self.result.moved_hunks.clone_from(&trees.moved);
+        self.result.unchanged = trees.unchanged;
         let mut images = BTreeMap::new();
         for &variant in variants {
             let task = self.task(variant, "");
             let log = self.folder.build_log(&self.build_id(), variant)?;
-            let image =
-                self.build.build(&task, &source, &trees, variant, &self.cell.config, log).await?;
+            let built =
+                self.build.build(&task, &source, &trees, variant, &self.cell.config, log).await;
+            let image = match built {
+                Ok(image) => image,
+                Err(fault) if self.goes_on_after(variant, &fault) => {
+                    let fault = self.at_patch(variant, fault);
+                    self.result.faults.push(fault);
+                    continue;
+                }
+                Err(fault) => return Err(fault),
+            };
+            self.mended_by(variant);
             self.result.variants.insert(
                 variant,
                 VariantResult {
@@ -286,12 +272,60 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
                         stored: image.stored,
                         steps: image.steps,
                         seconds: image.seconds,
+                        warnings: image.warnings.as_ref().map(Vec::len),
                     },
                 },
             );
             images.insert(variant, image);
         }
         Ok(images)
+    }
+
+    /// Whether the cell builds its prefixes, and this one is only one of them.
+    fn goes_on_after(&self, variant: VariantName, fault: &Fault) -> bool {
+        let per_patch = self.cell.variants.iter().any(|name| matches!(name, VariantName::Patch(_)));
+        per_patch && variant != VariantName::Base && fault.blame == Blame::Series
+    }
+
+    /// Says which patch it is that does not build.
+    fn at_patch(&self, variant: VariantName, mut fault: Fault) -> Fault {
+        let patches = &self.cell.series.patches;
+        let count = variant.patches(patches.len());
+        let patch = count.checked_sub(1).and_then(|at| patches.get(at));
+        let name = patch.map_or(String::new(), |patch| {
+            format!(" ({})", escape(patch.subject.as_deref().unwrap_or(&patch.name)))
+        });
+        let either = if self.result.faults.is_empty() { "" } else { " either" };
+        fault.what.push_str(&format!(" at patch {count} of {}{either}{name}", patches.len()));
+        fault
+    }
+
+    /// After prefixes that do not build, says which patch mends them.
+    fn mended_by(&mut self, variant: VariantName) {
+        let count = variant.patches(self.cell.series.patches.len());
+        for fault in &mut self.result.faults {
+            if fault.blame == Blame::Series
+                && !fault.help.as_deref().is_some_and(|help| help.contains("mends it"))
+            {
+                fault.help = Some(format!(
+                    "patch {count} mends it; move what it mends to the patch that breaks it, so that every prefix builds"
+                ));
+            }
+        }
+    }
+
+    /// From each variant to the next, and, with prefixes, from the first to the last.
+    fn compare_warnings(&mut self, images: &BTreeMap<VariantName, Image>) {
+        let known: Vec<_> = images
+            .iter()
+            .filter_map(|(&name, image)| Some((name, image.warnings.as_deref()?)))
+            .collect();
+        let mut pairs: Vec<_> = known.windows(2).map(|pair| (pair[0], pair[1])).collect();
+        if let [first, _, .., last] = known[..] {
+            pairs.push((first, last));
+        }
+        self.result.warnings =
+            pairs.into_iter().map(|(from, to)| warnings::compare(from, to)).collect();
     }
 
     /// Every selected test in every variant, as many boots at once as the host
@@ -445,6 +479,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         let (rows, verdict) = match (variant(VariantName::Base), variant(VariantName::Patched)) {
             (Some(base), Some(patched)) => {
                 let rows = behaviour::compare(&test.name, base, patched, &self.cell.series.expect);
+                let rows = behaviour::between(rows, &observations);
                 let worst = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Same);
                 (rows, Some(worst))
             }
@@ -473,75 +508,8 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
     }
 
     fn finish(mut self) -> CellResult {
-        let both = self.result.variants.len() > 1;
-        self.result.splats = splats::compare(&self.splats, &self.plan.allow, both);
+        let ran = self.result.variants.len();
+        self.result.splats = splats::compare(&self.splats, &self.plan.allow, ran);
         self.result
     }
-}
-
-/// What the boots of one test in one variant came to.
-#[derive(Debug)]
-struct Chain {
-    variant: VariantName,
-    /// At least one was started.
-    begun: bool,
-    /// What all of them observed; none before the first is done.
-    observed: Option<Observations>,
-    /// They cannot run the test.
-    skipped: bool,
-    /// Reasons for that, or why a part was not run.
-    skips: Vec<String>,
-    splats: Vec<Splat>,
-    /// Why there is no result.
-    fault: Option<Fault>,
-}
-
-impl Default for Chain {
-    fn default() -> Self {
-        Self {
-            variant: VariantName::Base,
-            begun: false,
-            observed: None,
-            skipped: false,
-            skips: Vec::new(),
-            splats: Vec::new(),
-            fault: None,
-        }
-    }
-}
-
-impl Chain {
-    /// Takes the report of boot `number`; a fault when it is not what the first
-    /// one reported.
-    fn take(&mut self, task: &str, number: u16, report: BootReport) -> Option<Fault> {
-        let report = report.report;
-        let skipped = report.outcome == Some(Outcome::Skipped);
-        // What a test saw before it found that it cannot run is no result.
-        let now = if skipped { Observations::new() } else { report.observations };
-        let Some(first) = &self.observed else {
-            (self.observed, self.skipped, self.skips) = (Some(now), skipped, report.skips);
-            return None;
-        };
-        if skipped == self.skipped && now == *first {
-            return None;
-        }
-        let what = format!("{task}: boot {number} did not observe what boot 1 did");
-        Some(Fault::test(what).evidence(&unsteady(first, &now)).help(
-            "an observation must be the same in every boot of a variant; \
-             what is not belongs in a log or a sample",
-        ))
-    }
-}
-
-/// What two boots of a variant did not observe alike, one line each.
-fn unsteady(first: &Observations, later: &Observations) -> String {
-    let shown =
-        |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    let names: BTreeSet<&String> = first.keys().chain(later.keys()).collect();
-    let lines: Vec<String> = names
-        .into_iter()
-        .filter(|name| first.get(*name) != later.get(*name))
-        .map(|name| format!("{name}: {}, then {}", shown(first.get(name)), shown(later.get(name))))
-        .collect();
-    lines.join("\n")
 }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::compare::behaviour::{Observations, Row, Verdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
+use crate::compare::warnings::WarningChange;
 use crate::fault::{Blame, ExitCode, Fault};
+use crate::kernel::series::MovedHunk;
 use crate::plan::manifest::VariantName;
 use crate::vm::accel::Chosen;
 
@@ -65,6 +67,15 @@ pub struct Environment {
 pub struct CellResult {
     /// Name of the series.
     pub series: String,
+    /// What it was read from, where that is no folder with a `series.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// What stands in its input and was not taken for a patch, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+    /// Hunks that applied in another line than they say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moved_hunks: Vec<MovedHunk>,
     /// Name of the kernel.
     pub kernel: String,
     /// What the kernel's source is.
@@ -79,12 +90,19 @@ pub struct CellResult {
     /// Base and patched are the same image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub identical: bool,
+    /// The series changes no file at all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchanged: bool,
     /// The plan allows that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_identical: bool,
     /// A splat that both variants have counts too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
+    /// How the compiler's warnings differ, from each variant to the next and from
+    /// the first to the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<WarningChange>,
     /// What broke in the guests.
     pub splats: Vec<SplatRow>,
     /// Why there is no result, where there is none.
@@ -117,6 +135,9 @@ pub struct BuildResult {
     pub steps: u32,
     /// Wall-clock seconds that its build took.
     pub seconds: u32,
+    /// Number of the compiler's warnings; none where they are not known.
+    #[serde(default)]
+    pub warnings: Option<usize>,
 }
 
 /// One test in all its variants.

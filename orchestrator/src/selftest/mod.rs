@@ -18,7 +18,7 @@ use crate::guest::initramfs;
 use crate::kernel::build::{BuildRequest, Builder, Image};
 use crate::kernel::{series, source};
 use crate::plan::manifest::{Compiler, DebianEntry, Direction, Network, Root, VariantName};
-use crate::plan::{Config, Deadlines, Fragment, Guest, Kernel, PatchFile, Series};
+use crate::plan::{Config, Deadlines, Fragment, Guest, Kernel, KernelSource, PatchFile, Series};
 use crate::run::event::Events;
 use crate::run::folder::RunFolder;
 use crate::store::Store;
@@ -134,21 +134,24 @@ impl Selftest {
         let kernel = Kernel {
             name: "debian-6.12".to_owned(),
             file: PathBuf::new(),
-            debian: DebianEntry { package: PACKAGE.to_owned() },
+            source: KernelSource::Debian(DebianEntry { package: PACKAGE.to_owned() }),
         };
         let source = source::prepare(&kernel, &self.store, &self.events).await?;
         let patch = PatchFile {
             name: "0001-lib-break-the-kernel-on-demand.patch".to_owned(),
+            subject: None,
             path: PathBuf::from("patches/selftest/0001-lib-break-the-kernel-on-demand.patch"),
             bytes: PATCH.as_bytes().to_vec(),
         };
         let series = Series {
             name: "selftest".to_owned(),
+            input: None,
             title: String::new(),
             link: None,
             direction: Direction::Forward,
             prerequisites: Vec::new(),
             patches: vec![patch],
+            passed_over: Vec::new(),
             expect: Vec::new(),
         };
         let trees = series::apply(&source, &series, &self.store).await?;

@@ -1,208 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds a variant's image in the one tree of its (source, config), so that
-//! each variant recompiles only what its patches touch; finished images go to
-//! the store by everything that they are made from.
+//! The one tree of a (source, config, compiler), in which its variants are built
+//! one after another.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
-
-use super::git;
-use super::kconfig::Request;
-use super::make::{Made, count_steps, make, run};
-use super::series::Tree;
-use super::source::{Source, sha256_of};
+use super::record::{Heard, Record};
+use super::{BuildRequest, Builder, Image};
 use crate::arch::x86_64;
 use crate::fault::{Blame, Fault};
-use crate::host::budget::{Budget, Claim, Need};
-use crate::host::process::{capture, check, command, require_program};
-use crate::plan::Config;
-use crate::run::event::{Events, RunEvent};
-use crate::store::{Store, key, write_atomically};
-
-/// Changes to how images are built change this.
-const RECIPE: &str = "build/1";
-
-/// What `make` is asked for.
-const TARGETS: [&str; 2] = [x86_64::MAKE_TARGET, "vmlinux"];
-
-/// What is to be built.
-#[derive(Debug, Clone)]
-pub struct BuildRequest {
-    /// Which image, for people.
-    pub task: String,
-    /// Where the tree is.
-    pub source: Source,
-    /// What is built.
-    pub tree: Tree,
-    /// How it is configured.
-    pub config: Config,
-    /// Where the build's output goes.
-    pub log: PathBuf,
-}
-
-/// A built kernel in the store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
-    /// Key in the store.
-    pub key: String,
-    /// SHA-256 of the bootable image, hexadecimal.
-    pub image_sha256: String,
-    /// SHA-256 of vmlinux, hexadecimal.
-    pub vmlinux_sha256: String,
-    /// Kernel release, as `uname -r` will say.
-    pub release: String,
-    /// First line of the compiler's `--version`.
-    pub compiler: String,
-    /// Steps that the build took.
-    pub steps: u32,
-    /// Wall-clock seconds that the build took.
-    pub seconds: u32,
-    /// The folder that holds it.
-    #[serde(skip)]
-    pub folder: PathBuf,
-    /// It was in the store before this run.
-    #[serde(skip)]
-    pub stored: bool,
-}
-
-impl Image {
-    /// What QEMU boots.
-    #[must_use]
-    pub fn kernel(&self) -> PathBuf {
-        self.folder.join("image")
-    }
-
-    /// The ELF file with symbols.
-    #[must_use]
-    pub fn vmlinux(&self) -> PathBuf {
-        self.folder.join("vmlinux")
-    }
-}
-
-/// Builds kernels in the store's trees.
-#[derive(Debug, Clone)]
-pub struct Builder {
-    /// Where trees and images are.
-    pub store: Store,
-    /// Where progress goes.
-    pub events: Events,
-    /// Ends a build.
-    pub stop: CancellationToken,
-    /// CPUs and memory.
-    pub budget: Budget,
-    /// Parallel jobs of `make`.
-    pub jobs: usize,
-}
+use crate::host::budget::{Claim, Need};
+use crate::host::process::{capture, check, require_program};
+use crate::kernel::git;
+use crate::kernel::kconfig::Request;
+use crate::kernel::make::{Made, count_steps, make, run};
+use crate::kernel::source::sha256_of;
+use crate::kernel::warning::Warning;
+use crate::run::event::RunEvent;
+use crate::store::{key, write_atomically};
 
 /// Memory of a compiler: 100 to 150 MB for the largest files of 6.12.
 const JOB_BYTES: u64 = 150 << 20;
 /// Memory of the link of vmlinux, and of make.
 const LINK_BYTES: u64 = 512 << 20;
 
-impl Builder {
-    /// Gives the image from the store, or builds it.
-    ///
-    /// # Errors
-    /// A `series` fault when a tree with patches does not build, an `infra`
-    /// fault when the bare source does not, a `plan` fault when kconfig does not
-    /// grant what the config asks for.
-    pub async fn build(&self, request: &BuildRequest) -> Result<Image, Fault> {
-        let config = Request::read(&request.config).map_err(first)?;
-        let compiler = compiler_version(&request.config).await?;
-        let key = key([
-            RECIPE.as_bytes(),
-            request.tree.tree.as_bytes(),
-            request.config.base.target().as_bytes(),
-            config.text().as_bytes(),
-            compiler.as_bytes(),
-            x86_64::MAKE_TARGET.as_bytes(),
-        ]);
-        if let Some(image) = self.stored(&key, request).await {
-            return Ok(image);
-        }
-        let _image_lock = self.store.lock("images", &key, &self.events).await?;
-        if let Some(image) = self.stored(&key, request).await {
-            return Ok(image);
-        }
-        self.events.send(&RunEvent::BuildStarted { task: request.task.clone() });
-        let tree = BuildTree::open(self, request, &config, &compiler).await?;
-        let built = tree.build(&key, &config, &compiler).await;
-        match &built {
-            Ok(image) => self.finished(request, image, false),
-            Err(_) => self.events.send(&RunEvent::BuildFailed { task: request.task.clone() }),
-        }
-        built
-    }
-
-    async fn stored(&self, key: &str, request: &BuildRequest) -> Option<Image> {
-        let image = read_image(&self.store, key).await?;
-        self.finished(request, &image, true);
-        Some(image)
-    }
-
-    fn finished(&self, request: &BuildRequest, image: &Image, stored: bool) {
-        self.events.send(&RunEvent::BuildFinished {
-            task: request.task.clone(),
-            stored,
-            steps: image.steps,
-            seconds: f64::from(image.seconds),
-        });
-    }
-}
-
-fn first(mut faults: Vec<Fault>) -> Fault {
-    let rest = faults.split_off(1);
-    let fault = faults.remove(0);
-    rest.iter().fold(fault, |fault, other| fault.evidence(&other.to_string()))
-}
-
-/// An image whose bytes are what was published; a damaged one is removed.
-async fn read_image(store: &Store, key: &str) -> Option<Image> {
-    let folder = store.path("images", key);
-    let text = std::fs::read(folder.join("image.json")).ok()?;
-    let image: Image = serde_json::from_slice(&text).ok()?;
-    let image = Image { folder: folder.clone(), stored: true, ..image };
-    let whole = sha256_of(&image.kernel()).await.is_ok_and(|hash| hash == image.image_sha256)
-        && sha256_of(&image.vmlinux()).await.is_ok_and(|hash| hash == image.vmlinux_sha256);
-    if !whole {
-        let _ = std::fs::remove_dir_all(&folder);
-        return None;
-    }
-    Some(image)
-}
-
-async fn compiler_version(config: &Config) -> Result<String, Fault> {
-    let program = config.compiler.program();
-    require_program(program, program)?;
-    let output = check(command(program).arg("--version"), b"").await?;
-    Ok(output.text().lines().next().unwrap_or_default().to_owned())
-}
+/// What `make` is asked for.
+const TARGETS: [&str; 2] = [x86_64::MAKE_TARGET, "vmlinux"];
 
 /// The tree of one (source, config, compiler), locked.
-struct BuildTree<'a> {
+pub(super) struct BuildTree<'a> {
     builder: &'a Builder,
     request: &'a BuildRequest,
     folder: PathBuf,
     /// Exists while a build runs: objects younger than it may be damaged.
     marker: PathBuf,
+    /// What each step of the tree's builds had to warn about.
+    record: PathBuf,
     first: bool,
     _lock: crate::store::Lock,
 }
 
 impl<'a> BuildTree<'a> {
-    async fn open(
+    pub(super) async fn open(
         builder: &'a Builder,
         request: &'a BuildRequest,
         config: &Request,
         compiler: &str,
     ) -> Result<Self, Fault> {
+        // Equal trees of two sources are in two repositories.
         let name = key([
+            request.source.key.as_bytes(),
             request.source.commit.as_bytes(),
             request.config.base.target().as_bytes(),
             config.text().as_bytes(),
@@ -217,18 +68,22 @@ impl<'a> BuildTree<'a> {
         let folder = builder.store.path("trees", &name);
         let marker = builder.store.path("trees", &format!("{name}.building"));
         let ready = builder.store.path("trees", &format!("{name}.ready"));
+        let record = builder.store.path("trees", &format!("{name}.warnings.json"));
         let first = !ready.exists();
         if first {
             // A checkout that was cut short is not worth repairing.
             let _ = std::fs::remove_dir_all(&folder);
+            let _ = std::fs::remove_file(&record);
             git::run(&request.source.git_dir, ["worktree", "prune"]).await?;
             let place = folder.to_string_lossy();
             let commit = &request.source.commit;
             let add = ["worktree", "add", "--quiet", "--force", "--detach", &place, commit];
             git::run(&request.source.git_dir, add).await?;
+            // Before the first build nothing was said; without a record it is not known.
+            Record::default().write(&record)?;
             write_atomically(&ready, b"")?;
         }
-        let tree = Self { builder, request, folder, marker, first, _lock: lock };
+        let tree = Self { builder, request, folder, marker, record, first, _lock: lock };
         tree.discard_damaged().await?;
         tree.checkout().await?;
         Ok(tree)
@@ -269,17 +124,30 @@ impl<'a> BuildTree<'a> {
         git
     }
 
-    async fn build(&self, key: &str, config: &Request, compiler: &str) -> Result<Image, Fault> {
+    pub(super) async fn build(
+        &self,
+        key: &str,
+        config: &Request,
+        compiler: &str,
+    ) -> Result<Image, Fault> {
         let began = Instant::now();
         write_atomically(&self.marker, b"")?;
         let file = File::create(&self.request.log)
             .map_err(|error| Fault::io(format!("write {}", self.request.log.display()), &error))?;
         let mut log = BufWriter::new(file);
         let _claim = self.claim().await?;
-        self.configure(config, &mut log).await?;
-        let steps = self.compile(&mut log).await?;
+        let mut heard = self.configure(config, &mut log).await?;
+        let (steps, compiled) = self.compile(&mut log).await?;
+        heard.extend(compiled);
         drop(log);
-        let image = self.publish(key, compiler, steps, began.elapsed()).await?;
+        let mut warnings = None;
+        if let Some(mut record) = Record::read(&self.record) {
+            heard.into_iter().for_each(|run| record.update(run));
+            record.forget_gone(&self.folder, self.linked().await);
+            record.write(&self.record)?;
+            warnings = Some(record.warnings());
+        }
+        let image = self.publish(key, compiler, steps, began.elapsed(), warnings).await?;
         let _ = std::fs::remove_file(&self.marker);
         Ok(image)
     }
@@ -297,9 +165,24 @@ impl<'a> BuildTree<'a> {
         stop.run_until_cancelled(claiming).await.unwrap_or_else(|| Err(Fault::interrupted()))
     }
 
-    /// Runs the build and gives the number of its steps.
-    async fn compile(&self, log: &mut BufWriter<File>) -> Result<u32, Fault> {
+    /// The objects of vmlinux.a, an archive that only names them; nothing where
+    /// the kernel has none.
+    async fn linked(&self) -> BTreeSet<String> {
+        let archive = self.folder.join("vmlinux.a");
+        let mut list = crate::host::process::command("ar");
+        list.arg("t").arg(&archive).current_dir(&self.folder);
+        match capture(&mut list, b"").await {
+            Ok(output) if output.status.success() => {
+                output.text().lines().map(str::to_owned).collect()
+            }
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// Runs the build; the number of its steps, and what its runs said.
+    async fn compile(&self, log: &mut BufWriter<File>) -> Result<(u32, Vec<Heard>), Fault> {
         let stop = &self.builder.stop;
+        let mut heard = Vec::new();
         let (mut done, mut total) = (0, None);
         let progress = |before: u32, total: Option<u32>| {
             move |now: u32| {
@@ -312,13 +195,19 @@ impl<'a> BuildTree<'a> {
         };
         if self.first {
             // A dry run needs the tools that this target builds.
-            let made = run(&mut self.make(&["prepare"]), log, stop, progress(0, None)).await?;
+            let mut preparing = Heard::new("prepare");
+            let mut make = self.make(&["prepare"]);
+            let made = run(&mut make, log, stop, &mut preparing, progress(0, None)).await?;
             done = self.expect_done(made, "cannot be prepared (make prepare)")?;
+            heard.push(preparing);
             let rest = count_steps(&mut self.make(&TARGETS), stop).await;
             total = rest.map(|rest| done + rest);
         }
-        let made = run(&mut self.make(&TARGETS), log, stop, progress(done, total)).await?;
-        Ok(done + self.expect_done(made, "does not build")?)
+        let mut building = Heard::new("all");
+        let mut make = self.make(&TARGETS);
+        let made = run(&mut make, log, stop, &mut building, progress(done, total)).await?;
+        heard.push(building);
+        Ok((done + self.expect_done(made, "does not build")?, heard))
     }
 
     fn make(&self, targets: &[&str]) -> tokio::process::Command {
@@ -329,17 +218,21 @@ impl<'a> BuildTree<'a> {
 
     /// Writes `.config`; one that comes out as it was keeps its time stamp, so
     /// that kbuild does not look at every symbol again.
-    async fn configure(&self, config: &Request, log: &mut BufWriter<File>) -> Result<(), Fault> {
+    async fn configure(
+        &self,
+        config: &Request,
+        log: &mut BufWriter<File>,
+    ) -> Result<Vec<Heard>, Fault> {
         let path = self.folder.join(".config");
         let failed = |error: std::io::Error| Fault::io(format!("write {}", path.display()), &error);
         let before = std::fs::read(&path).ok();
         let stamp: Option<SystemTime> =
             std::fs::metadata(&path).and_then(|data| data.modified()).ok();
-        self.make_config(self.request.config.base.target(), log).await?;
+        let base = self.make_config(self.request.config.base.target(), log).await?;
         let mut text = std::fs::read_to_string(&path).map_err(failed)?;
         text.push_str(&config.text());
         std::fs::write(&path, &text).map_err(failed)?;
-        self.make_config("olddefconfig", log).await?;
+        let merged = self.make_config("olddefconfig", log).await?;
         let after = std::fs::read(&path).map_err(failed)?;
         if let (Some(before), Some(stamp)) = (before, stamp)
             && before == after
@@ -347,12 +240,15 @@ impl<'a> BuildTree<'a> {
             let file = File::options().append(true).open(&path).map_err(failed)?;
             file.set_modified(stamp).map_err(failed)?;
         }
-        config.check(&String::from_utf8_lossy(&after))
+        config.check(&String::from_utf8_lossy(&after))?;
+        Ok(vec![base, merged])
     }
 
-    async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<(), Fault> {
-        let made = run(make(&self.folder).arg(target), log, &self.builder.stop, |_| {}).await?;
-        self.expect_done(made, &format!("cannot be configured (make {target})")).map(drop)
+    async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<Heard, Fault> {
+        let (mut heard, stop) = (Heard::new(target), &self.builder.stop);
+        let made = run(make(&self.folder).arg(target), log, stop, &mut heard, |_| {}).await?;
+        self.expect_done(made, &format!("cannot be configured (make {target})"))?;
+        Ok(heard)
     }
 
     fn expect_done(&self, made: Made, what: &str) -> Result<u32, Fault> {
@@ -383,6 +279,7 @@ impl<'a> BuildTree<'a> {
         compiler: &str,
         steps: u32,
         took: Duration,
+        warnings: Option<Vec<Warning>>,
     ) -> Result<Image, Fault> {
         let scratch = self.builder.store.scratch()?;
         let entry = scratch.path().join("entry");
@@ -405,6 +302,7 @@ impl<'a> BuildTree<'a> {
             compiler: compiler.to_owned(),
             steps,
             seconds: u32::try_from(took.as_secs()).unwrap_or(u32::MAX),
+            warnings,
             folder: PathBuf::new(),
             stored: false,
         };

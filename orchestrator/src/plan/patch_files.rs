@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads patch files as `git format-patch` writes them: one patch in each.
+
+use std::path::{Path, PathBuf};
+
+use super::PatchFile;
+use super::input::Taken;
+use super::resolve::files_in;
+use crate::fault::Fault;
+
+/// Largest patch that is read; the largest mails on the kernel's lists are far below.
+pub(super) const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
+/// Longest subject that is kept.
+const MAX_SUBJECT: usize = 200;
+
+/// The `*.patch` files of a folder in the order of their names.
+pub(super) fn folder(folder: &Path) -> Result<Taken, Fault> {
+    // What looks like a patch but is not called one would be left out without a word.
+    for extension in ["diff", "eml", "mbox", "txt"] {
+        if let Some(name) = files_in(folder, extension).first() {
+            return Err(Fault::plan("a file that looks like a patch is not called *.patch")
+                .at(folder.join(name).display())
+                .help("rename it, or move it out of the series' folder"));
+        }
+    }
+    let names = files_in(folder, "patch");
+    if names.is_empty() {
+        return Err(Fault::plan("no *.patch file in the folder")
+            .at(folder.display())
+            .help("put the series there as `git format-patch` writes it"));
+    }
+    let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    files(&paths)
+}
+
+/// Patch files in the given order.
+pub(super) fn files(paths: &[PathBuf]) -> Result<Taken, Fault> {
+    let mut taken = Taken::default();
+    for path in paths {
+        let read = |error: std::io::Error| {
+            Fault::plan(format!("cannot be read: {error}")).at(path.display())
+        };
+        let size = std::fs::metadata(path).map_err(read)?.len();
+        if size > MAX_PATCH_BYTES {
+            return Err(
+                Fault::plan(format!("{size} bytes are too many for a patch")).at(path.display())
+            );
+        }
+        let bytes = std::fs::read(path).map_err(read)?;
+        let mails = bytes.split(|&byte| byte == b'\n').filter(|line| starts_mail(line)).count();
+        if mails > 1 {
+            return Err(Fault::plan(format!("the file holds {mails} patches"))
+                .at(path.display())
+                .help("give each a file of its own: `git format-patch` without --stdout"));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let subject = subject(&bytes);
+        if subject.is_some() && !has_diff(&bytes) {
+            taken.passed_over.push(format!("{name}: a mail without a diff"));
+            continue;
+        }
+        taken.patches.push(PatchFile { name, subject, path: path.clone(), bytes });
+    }
+    Ok(taken)
+}
+
+/// `From ID Mon Sep 17 00:00:00 2001`: the first line of each mail that
+/// git-format-patch(1) writes.
+fn starts_mail(line: &[u8]) -> bool {
+    line.strip_prefix(b"From ")
+        .and_then(|rest| rest.trim_ascii_end().strip_suffix(b" Mon Sep 17 00:00:00 2001"))
+        .is_some_and(|id| id.len() >= 40 && id.iter().all(u8::is_ascii_hexdigit))
+}
+
+fn has_diff(bytes: &[u8]) -> bool {
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    lines.any(|line| {
+        [&b"diff --git "[..], b"@@ -", b"+++ "].iter().any(|start| line.starts_with(start))
+    })
+}
+
+/// The subject of a mail's header, unfolded, without `[PATCH n/m]`.
+fn subject(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(64 * 1024)]);
+    let mut lines = text.lines().take_while(|line| !line.is_empty()).skip_while(|line| {
+        line.get(..8).is_none_or(|start| !start.eq_ignore_ascii_case("subject:"))
+    });
+    let mut subject = lines.next()?[8..].trim().to_owned();
+    for more in lines.take_while(|line| line.starts_with([' ', '\t'])) {
+        subject.push(' ');
+        subject.push_str(more.trim());
+    }
+    let mut rest = subject.as_str();
+    while let Some((_, after)) = rest.strip_prefix('[').and_then(|tag| tag.split_once(']')) {
+        rest = after.trim_start();
+    }
+    Some(rest.chars().take(MAX_SUBJECT).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_subject_is_unfolded_and_loses_its_tags() {
+        let mail = "From x\nSubject: [PATCH v3 2/4] mm:\n  a long\n\tone\nDate: y\n\nSubject: no\n";
+        assert_eq!(subject(mail.as_bytes()).as_deref(), Some("mm: a long one"));
+        assert_eq!(subject(b"\nSubject: no\n"), None);
+        assert_eq!(subject(b"subject: [RFC][PATCH] x").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_cover_letter_is_passed_over_and_two_mails_in_one_file_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let diff = "Subject: [PATCH 1/1] x\n\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n";
+        file("0001-x.patch", diff);
+        file("0000-cover-letter.patch", "Subject: [PATCH 0/1] words\n\nwords\n");
+        let taken = super::folder(folder.path()).unwrap();
+        assert_eq!(taken.patches.len(), 1);
+        assert_eq!(taken.passed_over, ["0000-cover-letter.patch: a mail without a diff"]);
+        let from = format!("From {} Mon Sep 17 00:00:00 2001\n{diff}", "0a".repeat(20));
+        let two = file("two.patch", &from.repeat(2));
+        let fault = files(&[two]).unwrap_err();
+        assert_eq!(fault.what, "the file holds 2 patches");
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_the_subject_panic(text in "(Subject:|subject:|\\[|\\]| |\t|é|\n|[a-z]){0,30}") {
+            let _ = subject(text.as_bytes());
+        }
+    }
+}
