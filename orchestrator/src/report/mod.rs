@@ -4,4 +4,5 @@
 pub mod console;
 pub mod json;
 pub mod progress;
+pub mod reading;
 pub mod terminal;
