@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 
-use encoding_rs::{Encoding, UTF_8, WINDOWS_1252};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252};
 use mail_parser::parsers::MessageStream;
+
+use super::text::Text;
 
 /// Text in the charset that a mail names. Where it names none, an unknown one, or
 /// a wrong one, it is UTF-8, or else windows-1252, in which every byte means something.
@@ -35,12 +37,20 @@ fn is_other(label: &str) -> bool {
 
 /// A body in UTF-16 as UTF-8; its lines cannot be found otherwise.
 #[must_use]
-pub fn from_utf16(bytes: &[u8], label: Option<&str>) -> Option<String> {
+pub fn from_utf16(text: &Text, label: Option<&str>) -> Option<Text> {
     let encoding = Encoding::for_label(label?.trim().as_bytes())?;
-    if encoding != encoding_rs::UTF_16LE && encoding != encoding_rs::UTF_16BE {
+    if encoding != UTF_16LE && encoding != UTF_16BE {
         return None;
     }
-    Some(encoding.decode(bytes).0.into_owned())
+    let (decoded, _, _) = encoding.decode(text.bytes());
+    let marked = text.bytes().starts_with(b"\xff\xfe") || text.bytes().starts_with(b"\xfe\xff");
+    let mut offset = if marked { 2 } else { 0 };
+    let mut out = Text::default();
+    for line in decoded.split_inclusive('\n') {
+        out.push(line.as_bytes(), text.number_at(offset));
+        offset += 2 * line.encode_utf16().count();
+    }
+    Some(out)
 }
 
 /// A header's value with its encoded words decoded. As in git, blanks between two

@@ -127,7 +127,8 @@ impl Whitespace {
             }
         }
         let in_tree = matches!(marker, b' ' | b'-');
-        let indented = blanks >= 8 && !after.is_empty();
+        // A tab that a page expanded: up to column 8, the marker included.
+        let indented = blanks >= 7 && !after.is_empty();
         let at_margin = STATEMENTS.iter().any(|statement| after.starts_with(statement));
         if in_tree && (indented || at_margin) {
             let (_, count) = self.blanks.get_or_insert((number, 0));

@@ -106,7 +106,10 @@ impl<'a> Parser<'a> {
                 let what = "the combined diff of a merge, which cannot be applied".to_owned();
                 self.damage(start, DamageKind::Unreadable, what);
                 self.at += 1;
-                while self.at < self.text.count() && !self.starts(self.at, b"diff ") {
+                while self.at < self.text.count()
+                    && !self.starts(self.at, b"diff ")
+                    && !is_signature(self.line(self.at))
+                {
                     self.at += 1;
                 }
             } else if line.starts_with(b"*** ")
@@ -270,6 +273,15 @@ impl<'a> Parser<'a> {
             };
             self.hunk(old, new, whitespace);
             count += 1;
+            // The rest of the hunk's last line, before the next hunk.
+            if self.starts(self.at + 1, b"@@ -")
+                && !is_blank(self.line(self.at))
+                && !self.line(self.at).starts_with(b"@@ -")
+            {
+                let (kind, what) = super::damage::of_line(self.line(self.at));
+                self.damage(self.at, kind, what);
+                self.at += 1;
+            }
         }
         self.after_hunk = Some(self.at);
         count
@@ -278,7 +290,7 @@ impl<'a> Parser<'a> {
     fn hunk(&mut self, mut old: usize, mut new: usize, whitespace: &mut Whitespace) {
         let header = self.at;
         let said = self.text.number(header);
-        let (mut added, mut removed) = (0, 0);
+        let (added, removed) = (self.diff.added, self.diff.removed);
         self.at += 1;
         while old > 0 || new > 0 {
             if self.at >= self.text.count() || self.ends_here(old, new) {
@@ -324,8 +336,8 @@ impl<'a> Parser<'a> {
             }
             old -= from_old;
             new -= from_new;
-            removed += usize::from(from_old > from_new);
-            added += usize::from(from_new > from_old);
+            self.diff.removed += usize::from(from_old > from_new);
+            self.diff.added += usize::from(from_new > from_old);
             if let Some(damage) = whitespace.line(line, self.text.number(self.at)) {
                 self.damage(self.at, damage.kind, damage.what);
             }
@@ -334,12 +346,10 @@ impl<'a> Parser<'a> {
         if self.starts(self.at, b"\\ ") {
             self.at += 1;
         }
-        if added == 0 && removed == 0 {
+        if (added, removed) == (self.diff.added, self.diff.removed) {
             let what = "the hunk changes nothing; git calls it corrupt".to_owned();
             self.damage(header, DamageKind::Miscounted, what);
         }
-        self.diff.added += added;
-        self.diff.removed += removed;
     }
 
     /// Whether a hunk that still lacks lines has come to its end.
@@ -350,9 +360,8 @@ impl<'a> Parser<'a> {
             || hunk_ranges(line).is_some()
             || (is_signature(line)
                 && (old == 0
-                    || self.at + 1 >= self.text.count()
-                    || next.first().is_some_and(u8::is_ascii_digit)
-                        && self.at + 4 >= self.text.count()))
+                    || self.at + 4 >= self.text.count()
+                        && !matches!(next.first(), Some(b' ' | b'+' | b'-' | b'\\' | b'@'))))
             || (old.min(new) == 0 && line.starts_with(b"--- ") && next.starts_with(b"+++ "))
     }
 

@@ -195,7 +195,7 @@ mod tests {
         let (header, offset, line) = Header::parse(mail, 3);
         assert_eq!(header.get("subject").as_deref(), Some("[PATCH]  x: y"));
         assert_eq!(header.ids("message-id"), ["a@b"]);
-        assert_eq!((&mail[offset..], line), (&b"body\r\n"[..], 9));
+        assert_eq!((&mail[offset..], line), (&b"body\r\n"[..], 10));
         assert!(header.is_mail());
     }
 

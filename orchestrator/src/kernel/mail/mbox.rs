@@ -4,7 +4,7 @@
 use std::io::{self, BufRead};
 
 use super::header::is_mail_field;
-use super::text::chomp;
+use super::text::{chomp, starts_with_ignore_case};
 
 /// Largest mail that is read; the largest on the kernel's lists are far below.
 pub const MAX_MAIL_BYTES: usize = 64 << 20;
@@ -36,13 +36,16 @@ pub struct Mails<R> {
     /// The next mail's kind of quoting, once its separator was read.
     quoted_from: bool,
     ended: bool,
+    /// The input is one mail with parts: attached patches have separators of their own.
+    single: bool,
 }
 
 impl<R: BufRead> Mails<R> {
     /// Reads from the input's start.
     pub fn new(reader: R) -> Self {
-        let (ahead, quoted_from, ended) = (Vec::new(), false, false);
-        Self { reader, offset: 0, line: 1, ahead, quoted_from, ended }
+        let ahead = Vec::new();
+        let (quoted_from, ended, single) = (false, false, false);
+        Self { reader, offset: 0, line: 1, ahead, quoted_from, ended, single }
     }
 
     /// The next mail. Text before the first separator is one, too.
@@ -51,6 +54,7 @@ impl<R: BufRead> Mails<R> {
     /// Those of the reader.
     pub fn next_mail(&mut self) -> io::Result<Option<RawMail>> {
         let mut mail: Option<RawMail> = None;
+        let mut in_header = self.offset == 0;
         while !self.ended {
             let mut line = std::mem::take(&mut self.ahead);
             if line.is_empty() {
@@ -60,7 +64,7 @@ impl<R: BufRead> Mails<R> {
                     break;
                 }
             }
-            if line.starts_with(b"From ") && is_from_line(chomp(&line)) {
+            if !self.single && line.starts_with(b"From ") && is_from_line(chomp(&line)) {
                 let mut next = Vec::new();
                 self.fill(&mut next)?;
                 let begins = is_mail_field(&next) || next.starts_with(b">From ");
@@ -69,6 +73,7 @@ impl<R: BufRead> Mails<R> {
                     let quoting = !is_format_patch_line(chomp(&line));
                     self.offset += line.len() as u64;
                     self.line += 1;
+                    in_header = false;
                     let quoted_from = std::mem::replace(&mut self.quoted_from, quoting);
                     if let Some(mut mail) = mail.take() {
                         mail.quoted_from = quoted_from;
@@ -76,6 +81,10 @@ impl<R: BufRead> Mails<R> {
                     }
                     continue;
                 }
+            }
+            if in_header {
+                in_header = mail.is_none() || !chomp(&line).is_empty();
+                self.single |= starts_with_ignore_case(&line, b"content-type: multipart/");
             }
             let mail = mail.get_or_insert_with(|| RawMail {
                 bytes: Vec::new(),

@@ -134,8 +134,8 @@ fn leaf(
     if !matches!(part_kind, Kind::Other | Kind::Html) {
         let encoding = header.get("content-transfer-encoding").unwrap_or_default();
         text = Encoding::parse(&encoding).decode(body, line);
-        if let Some(decoded) = from_utf16(text.bytes(), charset.as_deref()) {
-            text = Text::new(decoded.as_bytes(), line);
+        if let Some(decoded) = from_utf16(&text, charset.as_deref()) {
+            text = decoded;
         }
         let is = |name, value: &str| {
             attribute(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
@@ -221,7 +221,7 @@ mod tests {
             read(mail),
             [
                 (Kind::Inline, "plain --bb\n--bbb\n".to_owned(), 9),
-                (Kind::Attachment, "a\n".to_owned(), 19)
+                (Kind::Attachment, "a\n".to_owned(), 20)
             ]
         );
     }

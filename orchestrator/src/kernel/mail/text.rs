@@ -72,6 +72,12 @@ impl Text {
         line.map_or(1, |line| line.1)
     }
 
+    /// The input's line that the line with this byte came from.
+    #[must_use]
+    pub fn number_at(&self, offset: usize) -> usize {
+        self.number(self.lines.partition_point(|line| line.0 <= offset).saturating_sub(1))
+    }
+
     /// All lines without their line feeds.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         (0..self.count()).map(|index| self.line(index))
