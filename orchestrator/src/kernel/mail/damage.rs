@@ -107,7 +107,7 @@ impl Whitespace {
             || file == "Kbuild";
     }
 
-    /// Takes a line of a hunk; gives a damage that is certain from it alone.
+    /// Takes a line of a hunk; gives a damage that shows in it alone.
     pub fn line(&mut self, line: &[u8], number: usize) -> Option<Damage> {
         let (marker, content) = line.split_first()?;
         if memchr::memchr(b'\t', content).is_some() {
@@ -121,7 +121,7 @@ impl Whitespace {
             if !std::mem::replace(&mut self.non_breaking, true) {
                 return Some(Damage {
                     line: number,
-                    kind: DamageKind::NonBreaking,
+                    kind: DamageKind::Whitespace,
                     what: "indented with non-breaking spaces".to_owned(),
                 });
             }

@@ -11,6 +11,9 @@ use super::text::{Text, is_blank};
 /// Most damages that are kept for one patch; a damaged patch has one in each line.
 const MAX_DAMAGES: usize = 50;
 
+/// How many lines behind a hunk are searched for the next one.
+const MAX_LOST: usize = 200;
+
 /// A diff inside a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
@@ -28,6 +31,8 @@ pub struct Diff {
     pub added: usize,
     /// See `added`.
     pub removed: usize,
+    /// Its last line has no line end. git refuses that; it may have been cut there.
+    pub unterminated: bool,
     /// What follows its last line: text that git passes over.
     pub trailing: bool,
 }
@@ -43,6 +48,7 @@ pub fn find(text: &Text, from: usize) -> Option<Diff> {
         return None;
     }
     (diff.strip, diff.files) = super::names::resolve(&names);
+    diff.unterminated = !text.slice(diff.lines.clone()).ends_with(b"\n");
     diff.trailing = (diff.lines.end..text.count())
         .map(|index| text.line(index))
         .take_while(|line| !is_signature(line))
@@ -273,18 +279,44 @@ impl<'a> Parser<'a> {
             };
             self.hunk(old, new, whitespace);
             count += 1;
-            // The rest of the hunk's last line, before the next hunk.
-            if self.starts(self.at + 1, b"@@ -")
-                && !is_blank(self.line(self.at))
-                && !self.line(self.at).starts_with(b"@@ -")
-            {
-                let (kind, what) = super::damage::of_line(self.line(self.at));
-                self.damage(self.at, kind, what);
-                self.at += 1;
-            }
+            self.between_hunks();
         }
         self.after_hunk = Some(self.at);
         count
+    }
+
+    /// Lines that stand between a hunk and the next one of the same file, where none may be.
+    fn between_hunks(&mut self) {
+        let start = self.at;
+        let mut next = start;
+        while next < self.text.count()
+            && next < start + MAX_LOST
+            && !is_blank(self.line(next))
+            && !is_signature(self.line(next))
+            && !self.starts(next, b"@@ -")
+            && !self.starts(next, b"diff --git ")
+            && !self.starts(next + 1, b"+++ ")
+        {
+            next += 1;
+        }
+        if next == start || !self.starts(next, b"@@ -") {
+            return;
+        }
+        let line = self.line(start);
+        if matches!(line.first(), Some(b' ' | b'+' | b'-' | b'\\')) {
+            let what = format!(
+                "{} belongs to no hunk: the hunk before it has more lines than its header says",
+                quoted(line)
+            );
+            self.damage(start, DamageKind::Miscounted, what);
+        } else if !looks_like_hunk(line) {
+            let (kind, what) = super::damage::of_line(line);
+            self.damage(start, kind, what);
+        } else {
+            let what = format!("{} is a damaged hunk header", quoted(line));
+            self.damage(start, DamageKind::Miscounted, what);
+        }
+        self.at = next;
     }
 
     fn hunk(&mut self, mut old: usize, mut new: usize, whitespace: &mut Whitespace) {

@@ -3,6 +3,7 @@
 
 use super::author::Author;
 use super::body::Body;
+use super::damage::{Damage, DamageKind};
 use super::header::Header;
 use super::mbox::{Mails, RawMail, is_format_patch_line, unquote_from};
 use super::mime::{Kind, Part, parts};
@@ -131,6 +132,14 @@ fn read_mail(
         body,
         ..Mail::default()
     };
+    if let Some(diff) = &mut mail.body.diff
+        && diff.unterminated
+    {
+        // A mail's lines all end; a text that was copied may have lost its last one.
+        let line = mail.body.text.number(diff.lines.end.saturating_sub(1));
+        let what = "the last line has no end: the mail was cut in it or behind it".to_owned();
+        diff.damages.push(Damage { line, kind: DamageKind::Truncated, what });
+    }
     finish(&mut mail, charset.as_deref());
     let carries = mail.body.diff.is_none() && !attached.is_empty();
     if carries && !mail.cover {
@@ -352,6 +361,9 @@ fn notes(mail: &mut Mail, charset: Option<&str>) {
     if diff.stripped_blanks > 0 {
         let count = diff.stripped_blanks;
         add(format!("{count} empty context lines lost their blank; git reads them all the same"));
+    }
+    if diff.unterminated && diff.damages.is_empty() {
+        add("its last line has no end; check that nothing was cut off".to_owned());
     }
     let is_utf8 = std::str::from_utf8(mail.body.diff_bytes()).is_ok();
     if !is_utf8 && !diff.files.iter().all(|file| file.binary) {
