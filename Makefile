@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test kills soak selftest fuzz lint setup install clean
+.PHONY: all demo test bench kills soak selftest fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -16,6 +16,10 @@ demo: setup
 # All tests, with real kernels built and booted.
 test: setup
 	$(CARGO) test --workspace
+
+# How fast kvet is where it must be: a mailing list's mbox.
+bench:
+	$(CARGO) bench --package kvet --bench mail
 
 # kvet killed a hundred times: no QEMU may outlive it, and a run goes on.
 kills: setup

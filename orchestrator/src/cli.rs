@@ -16,10 +16,11 @@ use crate::guest;
 use crate::host::budget::Budget;
 use crate::host::doctor;
 use crate::kernel::build::Builder;
+use crate::kernel::mail::{self, reading::Reading};
 use crate::plan::Plan;
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
-use crate::report::{console, json, progress, terminal};
+use crate::report::{console, json, progress, reading, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
@@ -194,6 +195,16 @@ enum Inspect {
         #[arg(long)]
         json: bool,
     },
+    /// The patches in mails, a maildir, a patch file or a folder, and what is passed over.
+    ///
+    /// Exit code 0 for a complete series, 5 for one that is incomplete or damaged.
+    Series {
+        /// An mbox, mail, patch, maildir or folder; `-` for standard input.
+        input: PathBuf,
+        /// JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -326,6 +337,14 @@ impl Cli {
                     false => print(&console::render(&findings)),
                 }
                 Ok(ExitCode::Acceptable)
+            }
+            Command::Inspect(Inspect::Series { input, json }) => {
+                let reading = inspect_series(input).map_err(|fault| vec![fault])?;
+                match json {
+                    true => print(&String::from_utf8_lossy(&json::pretty(&reading))),
+                    false => print(&reading::render(&reading)),
+                }
+                Ok(if reading.complete { ExitCode::Acceptable } else { ExitCode::Series })
             }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;
@@ -530,6 +549,13 @@ fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+fn inspect_series(path: &Path) -> Result<Reading, Fault> {
+    let inputs = mail::input::open(path)?;
+    mail::read(&inputs).map_err(|error| {
+        Fault::plan(format!("cannot be read: {error}")).at(path.display()).help("check the path")
+    })
 }
 
 /// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends

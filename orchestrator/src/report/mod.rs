@@ -4,5 +4,6 @@
 pub mod console;
 pub mod json;
 pub mod progress;
+pub mod reading;
 pub mod terminal;
 mod warnings;
