@@ -12,7 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longest wait for the host's description of its ports. It comes in messages
 /// that the driver handles after its probe, some milliseconds after boot.
-const PORTS_DEADLINE: Duration = Duration::from_secs(10);
+/// The host's own deadline for a boot is shorter on most hosts; this is for one
+/// who starts the guest by hand.
+const PORTS_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Time between two looks for something that cannot be polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
