@@ -3,5 +3,6 @@
 
 pub mod console;
 pub mod json;
+pub mod ktap;
 pub mod progress;
 pub mod terminal;

@@ -6,4 +6,5 @@ pub mod folder;
 pub mod host;
 pub mod journal;
 pub mod pipeline;
+mod program;
 pub mod result;
