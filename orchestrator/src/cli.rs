@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line.
 
-use std::cell::OnceCell;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
@@ -12,25 +11,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
-use crate::guest;
+use crate::guest::{self, payload};
 use crate::host::budget::Budget;
 use crate::host::doctor;
+use crate::inspect;
 use crate::kernel::build::Builder;
-use crate::kernel::mail::{self, reading::Reading};
 use crate::plan::Plan;
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
-use crate::report::{console, json, progress, reading, terminal};
+use crate::report::{json, progress, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::journal;
 use crate::run::pipeline::{self, Selection};
+use crate::scaffold;
 use crate::selftest::{self, Selftest};
 use crate::store::Store;
 use crate::vm::accel::Choice;
 use crate::vm::spec::need;
-use crate::vm::splat::{Findings, Scanner};
 
 /// Vets a Linux kernel patch series in virtual machines.
 #[derive(Debug, Parser)]
@@ -153,6 +152,14 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
         guests: Option<u16>,
     },
+    /// Write a test of your own that works, to start from, and a plan that runs it.
+    NewTest {
+        /// What it is called: small letters, digits and '_'.
+        name: String,
+        /// A shell script, also where kvet's guest tests are at hand.
+        #[arg(long)]
+        script: bool,
+    },
     /// What kvet reads out of a file.
     #[command(subcommand)]
     Inspect(Inspect),
@@ -201,6 +208,14 @@ enum Inspect {
     Series {
         /// An mbox, mail, patch, maildir or folder; `-` for standard input.
         input: PathBuf,
+        /// JSON instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Results in a log with TAP or KTAP.
+    Ktap {
+        /// The log; `-` for standard input.
+        log: PathBuf,
         /// JSON instead of text.
         #[arg(long)]
         json: bool,
@@ -330,21 +345,23 @@ impl Cli {
                 let selection = selftest::Selection { rows: only.clone(), configs: config.clone() };
                 self.selftest(&selection, *guests).await.map_err(|fault| vec![fault])
             }
-            Command::Inspect(Inspect::Console { log, json }) => {
-                let findings = inspect_console(log).map_err(|fault| vec![fault])?;
-                match json {
-                    true => print(&String::from_utf8_lossy(&json::pretty(&findings.splats))),
-                    false => print(&console::render(&findings)),
-                }
-                Ok(ExitCode::Acceptable)
+            Command::Inspect(what) => {
+                let whole = |page| (page, true);
+                let page = match what {
+                    Inspect::Console { log, json } => inspect::console(log, *json).map(whole),
+                    Inspect::Ktap { log, json } => inspect::ktap(log, *json).map(whole),
+                    Inspect::Series { input, json } => inspect::series(input, *json),
+                };
+                let (page, usable) = page.map_err(|fault| vec![fault])?;
+                print(&page);
+                Ok(if usable { ExitCode::Acceptable } else { ExitCode::Series })
             }
-            Command::Inspect(Inspect::Series { input, json }) => {
-                let reading = inspect_series(input).map_err(|fault| vec![fault])?;
-                match json {
-                    true => print(&String::from_utf8_lossy(&json::pretty(&reading))),
-                    false => print(&reading::render(&reading)),
-                }
-                Ok(if reading.complete { ExitCode::Acceptable } else { ExitCode::Series })
+            Command::NewTest { name, script } => {
+                let here = std::env::current_dir()
+                    .map_err(|error| vec![Fault::io("find the current folder", &error)])?;
+                let made = scaffold::new_test(&here, name, *script, &guest::tests());
+                print(&made.map_err(|fault| vec![fault])?);
+                Ok(ExitCode::Acceptable)
             }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;
@@ -380,6 +397,7 @@ impl Cli {
         let file = find_plan(plan).map_err(|fault| vec![fault])?;
         let plan = resolve_with(&file, &guest::tests(), overrides)?;
         selection.check(&plan).map_err(|fault| vec![fault])?;
+        payload::check(&plan)?;
         if dry_run {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
@@ -429,7 +447,6 @@ impl Cli {
             resume: resume.is_some(),
             probe_folder: folder.path().join("probe"),
             chosen: tokio::sync::OnceCell::new(),
-            initramfs: OnceCell::new(),
         };
         let result =
             pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
@@ -517,25 +534,6 @@ impl Cli {
     }
 }
 
-/// Reads a log piece by piece: it may be larger than memory.
-fn inspect_console(log: &Path) -> Result<Findings, Fault> {
-    let wrong = |error: std::io::Error| {
-        Fault::plan(format!("cannot be read: {error}")).at(log.display()).help("check the path")
-    };
-    let mut reader: Box<dyn Read> = match log == Path::new("-") {
-        true => Box::new(std::io::stdin().lock()),
-        false => Box::new(std::fs::File::open(log).map_err(wrong)?),
-    };
-    let mut scanner = Scanner::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match reader.read(&mut buffer).map_err(wrong)? {
-            0 => return Ok(scanner.finish()),
-            count => drop(scanner.feed(&buffer[..count])),
-        }
-    }
-}
-
 /// Refuses a guest that can never have what it needs, before anything is built.
 fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
     for guest in plan.cells.iter().map(|cell| &cell.guest) {
@@ -549,13 +547,6 @@ fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-fn inspect_series(path: &Path) -> Result<Reading, Fault> {
-    let inputs = mail::input::open(path)?;
-    mail::read(&inputs).map_err(|error| {
-        Fault::plan(format!("cannot be read: {error}")).at(path.display()).help("check the path")
-    })
 }
 
 /// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends

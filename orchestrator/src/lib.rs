@@ -14,6 +14,7 @@ pub mod store;
 
 pub mod arch;
 pub mod kernel;
+pub mod ktap;
 
 pub mod guest;
 pub mod transport;
@@ -23,4 +24,6 @@ pub mod compare;
 pub mod report;
 pub mod run;
 
+pub mod inspect;
+pub mod scaffold;
 pub mod selftest;

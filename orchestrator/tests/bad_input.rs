@@ -139,3 +139,100 @@ fn a_dry_run_prints_the_resolved_plan() {
     let text = ended.stdout.replace(&project.path().display().to_string(), "ROOT");
     insta::assert_snapshot!(text);
 }
+
+#[test]
+fn what_is_wrong_with_a_program_is_said_at_its_place() {
+    refused(
+        &run(&demo_plan("{exec: /no/such/program}")),
+        2,
+        &[
+            "mine.yaml:9:12: no file \"/no/such/program\"",
+            "relative to the folder that the plan is in",
+        ],
+    );
+    refused(&run(&demo_plan("{exec: /bin/sh, script: x.sh}")), 2, &["either `exec:` or `script:`"]);
+    refused(&run(&demo_plan("{args: [x]}")), 2, &["names no test", "`exec:`"]);
+    refused(
+        &run(&demo_plan("{name: khugepaged_cold, args: [x]}")),
+        2,
+        &["mine.yaml:9:35: `args:` is for programs"],
+    );
+    refused(
+        &run(&demo_plan("{name: khugepaged_cold, exec: /bin/sh}")),
+        2,
+        &["one of kvet's own tests"],
+    );
+    refused(&run(&demo_plan("{exec: /bin/sh, format: xml}")), 2, &["unknown variant `xml`"]);
+    refused(
+        &run(&demo_plan("{exec: /bin/sh}\n  - {exec: /bin/sh}")),
+        2,
+        &["listed twice", "`name:`"],
+    );
+    refused(
+        &run(&demo_plan("{kselftest: ../evil}")),
+        2,
+        &["not a test below tools/testing/selftests"],
+    );
+    refused(&run(&demo_plan("{kselftest: mm/run_vmtests.sh}")), 2, &["is a script"]);
+    refused(
+        &run(&demo_plan("{exec: mine.yaml, name: x}")),
+        2,
+        &["mine.yaml:9:12", "not an ELF file"],
+    );
+}
+
+#[test]
+fn a_program_without_its_library_is_refused_before_anything_is_built() {
+    use std::process::Command;
+    let project = Project::new();
+    project.write("lib.c", "int nothing(void) { return 0; }\n");
+    project.write("main.c", "int nothing(void);\nint main(void) { return nothing(); }\n");
+    let gcc = |arguments: &[&str]| {
+        let status = Command::new("gcc").current_dir(project.path()).args(arguments).status();
+        assert!(status.unwrap().success());
+    };
+    gcc(&["-shared", "-fPIC", "-o", "libkvetnothing.so", "lib.c"]);
+    gcc(&["-o", "configs/plans/needy", "main.c", "-L.", "-lkvetnothing"]);
+    project.write("configs/plans/mine.yaml", &demo_plan("{exec: ./needy}"));
+    let ended = project.kvet(&["run", "mine"]);
+    refused(
+        &ended,
+        2,
+        &["mine.yaml:9:12", "needs libkvetnothing.so", "link the program statically"],
+    );
+    // With a run path it is found, and the plan is good.
+    gcc(&[
+        "-o",
+        "configs/plans/needy",
+        "main.c",
+        "-L.",
+        "-lkvetnothing",
+        "-Wl,-rpath,$ORIGIN/../..",
+    ]);
+    let ended = project.kvet(&["run", "mine", "--dry-run"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
+fn results_in_a_log_are_shown_and_a_log_that_is_not_there_is_named() {
+    let project = Project::new();
+    project.write("log", "[ 1.0] KTAP version 1\n[ 1.0] 1..2\n[ 1.0] ok 1 a\n[ 1.0] not ok 2 b\n");
+    let ended = project.kvet(&["inspect", "ktap", "log"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.ends_with("1 passed, 1 failed\n"), "{ended:?}");
+    let json: serde_json::Value =
+        serde_json::from_str(&project.kvet(&["inspect", "ktap", "log", "--json"]).stdout).unwrap();
+    assert_eq!(json["subtests"][1]["status"], "failed");
+    assert_eq!(json["counts"]["passed"], 1);
+    refused(&project.kvet(&["inspect", "ktap", "no-log"]), 2, &["no-log", "cannot be read"]);
+}
+
+#[test]
+fn a_new_test_is_written_once_and_its_plan_is_good() {
+    let project = Project::new();
+    let ended = project.kvet(&["new-test", "first_touch"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(project.kvet(&["run", "first-touch", "--dry-run"]).code, 0);
+    refused(&project.kvet(&["new-test", "first_touch"]), 2, &["there already"]);
+    refused(&project.kvet(&["new-test", "First-Touch"]), 2, &["small letters"]);
+}

@@ -360,3 +360,56 @@ fn interrupt(child: &std::process::Child) {
         std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(status.unwrap().success());
 }
+
+/// Programs of every kind, with a series that breaks reading /proc/version.
+#[test]
+fn what_a_series_breaks_for_any_program_is_told_from_what_always_fails() {
+    let project = Project::new();
+    project.series(
+        "mute",
+        "Subject: [PATCH] proc: test\n\n---\n--- a/fs/proc/version.c\n+++ b/fs/proc/version.c\n@@ -9,6 +9,7 @@\n \n static int version_proc_show(struct seq_file *m, void *v)\n {\n+\treturn -EIO;\n \tseq_printf(m, linux_proc_banner,\n \t\tutsname()->sysname,\n \t\tutsname()->release,\n",
+    );
+    // Only what is built into any shell.
+    project.write(
+        "configs/plans/t.sh",
+        "echo TAP version 13\necho 1..3\nif read -r version </proc/version; then echo ok 1 version; else echo not ok 1 version; fi\necho not ok 2 always\necho ok 3 never '# SKIP no reason'\nexit 1\n",
+    );
+    let mut tests = String::from(
+        "{script: t.sh, format: tap}\n  - {kselftest: mm/madv_populate}\n  - {exec: /bin/cat, args: [/proc/version], name: dynamic}",
+    );
+    let stress = std::path::Path::new("/usr/bin/stress-ng").is_file();
+    if stress {
+        tests.push_str("\n  - {exec: /usr/bin/stress-ng, args: [--madvise, 1, --timeout, 2]}");
+    } else {
+        println!("not run: stress-ng, which is not installed here (./setup installs it)");
+    }
+    project.write("configs/plans/mine.yaml", &plan("mute", "", &tests, ""));
+    let ended = project.kvet(&["run", "mine"]);
+    ended_with(&ended, 1, &["behaviour unexpected", "behaviour same"]);
+    let result = project.result();
+    let cell = &result["cells"][0];
+    let observed =
+        |at: usize, variant: &str| cell["tests"][at]["behaviour"]["observations"][variant].clone();
+    let base = serde_json::json!({
+        "version": "ok", "always": "not ok", "never": "skip", "exit": "status 1"
+    });
+    assert_eq!(observed(0, "base"), base);
+    let verdicts = cell["tests"][0]["behaviour"]["rows"].as_array().unwrap();
+    let unexpected: Vec<&str> = verdicts
+        .iter()
+        .filter(|row| row["verdict"] == "unexpected")
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(unexpected, ["version"]);
+    let populate = observed(1, "patched");
+    let passed = populate.as_object().unwrap().values().filter(|value| **value == "ok").count();
+    assert_eq!((passed, &populate["exit"]), (16, &serde_json::json!("pass")), "{populate}");
+    assert_eq!(observed(2, "base"), serde_json::json!({"exit": "pass"}));
+    assert_eq!(observed(2, "patched"), serde_json::json!({"exit": "status 1"}));
+    if stress {
+        assert_eq!(observed(3, "base"), serde_json::json!({"exit": "pass"}));
+        assert_eq!(observed(3, "patched"), observed(3, "base"));
+    }
+    // Every guest of the cell started from the same bytes.
+    assert_eq!(cell["initramfs"].as_str().unwrap().len(), 32);
+}

@@ -8,25 +8,27 @@ use std::path::{Path, PathBuf};
 
 use bytesize::ByteSize;
 use kvet::fault::{ExitCode, Fault};
+use kvet::guest::payload::Payload;
 use kvet::kernel::build::Image;
 use kvet::kernel::series::{Tree, Trees};
 use kvet::kernel::source::Source;
 use kvet::kernel::warning::{Identity, Warning};
 use kvet::plan::manifest::{DebianEntry, Expectation, SplatAllowance, VariantName};
 use kvet::plan::{
-    Cell, Config, Deadlines, Guest, Kernel, KernelSource, PatchFile, Plan, Series, Test,
+    Cell, Config, Deadlines, Guest, Kernel, KernelSource, PatchFile, Plan, Program, ProgramSource,
+    Series, Test,
 };
 use kvet::report::terminal;
 use kvet::run::event::Events;
 use kvet::run::folder::{RunFolder, read_result};
-use kvet::run::pipeline::{Boot, Build, Selection, run};
+use kvet::run::pipeline::{Boot, Bootable, Build, Selection, run};
 use kvet::run::result::{Environment, RunResult};
 use kvet::transport::virtio::Report;
 use kvet::vm::accel::Chosen;
 use kvet::vm::halt::{BootReport, HaltReason};
 use kvet::vm::spec::Accelerator;
 use kvet::vm::splat::{SplatKind, scan};
-use kvet_records::{Job, Outcome};
+use kvet_records::{Format, Job, Outcome};
 
 use VariantName::{Base, Patch, Patched};
 
@@ -77,11 +79,33 @@ impl Build for FakeBuild {
             stored: variant == Base,
         })
     }
+
+    async fn payload(
+        &self,
+        _task: &str,
+        cell: &Cell,
+        _source: &Source,
+        _trees: &Trees,
+        _log: PathBuf,
+    ) -> Result<Payload, Fault> {
+        let programs = cell.tests.iter().filter(|test| test.program.is_some()).map(|test| {
+            let program = kvet_records::Program {
+                path: "/bin/true".into(),
+                arguments: Vec::new(),
+                environment: BTreeMap::new(),
+                format: Format::Tap,
+            };
+            (test.id(), program)
+        });
+        Ok(Payload { initramfs: "/store/0123.cpio".into(), programs: programs.collect() })
+    }
 }
 
 /// Boots give what was put in for their variant, first in, first out.
 struct FakeBoot {
     reports: RefCell<Vec<(VariantName, BootReport)>>,
+    /// The jobs that came.
+    jobs: RefCell<Vec<Job>>,
 }
 
 impl Boot for FakeBoot {
@@ -89,20 +113,20 @@ impl Boot for FakeBoot {
         &self,
         task: &str,
         _cell: &Cell,
-        _image: &Image,
-        _job: Job,
+        _bootable: Bootable<'_>,
+        job: Job,
         _plan: &Plan,
         _folder: PathBuf,
     ) -> Result<BootReport, Fault> {
+        self.jobs.borrow_mut().push(job);
         let mut reports = self.reports.borrow_mut();
         let wanted: VariantName = task.split(' ').next().unwrap().parse().unwrap();
         let at = reports.iter().position(|(variant, _)| *variant == wanted);
         Ok(reports.remove(at.unwrap_or_else(|| panic!("no report for {task}"))).1)
     }
 
-    fn environment(&self) -> (Option<Chosen>, Option<String>) {
-        let chosen = Chosen { accelerator: Accelerator::Tcg, reason: "a fake".into() };
-        (Some(chosen), Some("hash".into()))
+    fn accelerator(&self) -> Option<Chosen> {
+        Some(Chosen { accelerator: Accelerator::Tcg, reason: "a fake".into() })
     }
 }
 
@@ -183,7 +207,7 @@ fn plan(root: &Path) -> Plan {
             network: Default::default(),
             append: Vec::new(),
         },
-        tests: vec![Test { name: "khugepaged_cold".into(), parameters: BTreeMap::new() }],
+        tests: vec![Test { name: "khugepaged_cold".into(), ..Test::default() }],
         variants: vec![Base, Patched],
     };
     Plan {
@@ -220,7 +244,7 @@ impl Case {
 
     fn run(&self, reports: Vec<(VariantName, BootReport)>) -> RunResult {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let boot = FakeBoot { reports: RefCell::new(reports) };
+        let boot = FakeBoot { reports: RefCell::new(reports), jobs: RefCell::default() };
         let folder = RunFolder::create(&self.folder.path().join("runs"), "mine").unwrap();
         let result = runtime.block_on(run(
             &self.plan,
@@ -391,7 +415,7 @@ fn equal_images_are_identical_and_not_booted() {
 fn an_interrupt_starts_nothing_new_and_keeps_what_was_done() {
     let mut case = Case::new();
     let cell = case.plan.cells[0].clone();
-    case.plan.cells[0].tests.push(Test { name: "second".into(), parameters: BTreeMap::new() });
+    case.plan.cells[0].tests.push(Test { name: "second".into(), ..Test::default() });
     case.plan.cells.push(cell);
     let result = case.run(vec![
         (Base, completed(&[("kicks", 9)])),
@@ -534,4 +558,120 @@ fn warnings_are_compared_from_each_prefix_to_the_next() {
     insta::assert_snapshot!(report(&result));
     case.build.warnings.remove(&Base);
     assert!(report(&case.run(Vec::new())).contains("those of base were not kept"));
+}
+
+/// A case whose one test is a program that prints TAP.
+fn program_case() -> Case {
+    let mut case = Case::new();
+    case.plan.cells[0].series.expect.clear();
+    case.plan.cells[0].tests = vec![Test {
+        name: "mine".into(),
+        program: Some(Program {
+            source: ProgramSource::Exec("/bin/true".into()),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            format: Format::Tap,
+            files: Vec::new(),
+            place: "mine.yaml:1:1".into(),
+        }),
+        ..Test::default()
+    }];
+    case
+}
+
+fn printed(text: &str, outcome: Outcome) -> BootReport {
+    let mut report = completed(&[]);
+    report.report.output = text.lines().map(str::to_owned).collect();
+    report.report.outcome = Some(outcome);
+    report
+}
+
+const ONE_FAILS: &str = "TAP version 13\n1..3\nok 1 a\nnot ok 2 b\nok 3 c # SKIP no swap\n";
+
+#[test]
+fn what_fails_without_the_series_too_is_shown_and_not_blamed_on_it() {
+    let failed = || printed(ONE_FAILS, Outcome::Exited { status: 1 });
+    let result = program_case().run(vec![(Base, failed()), (Patched, failed())]);
+    assert_eq!(result.exit_code, ExitCode::Acceptable);
+    assert_eq!(result.cells[0].initramfs.as_deref(), Some("0123"));
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn what_the_series_breaks_is_unexpected() {
+    let good = ONE_FAILS.replace("not ok 2", "ok 2");
+    let result = program_case().run(vec![
+        (Base, printed(&good, Outcome::Completed)),
+        (Patched, printed(ONE_FAILS, Outcome::Exited { status: 1 })),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_program_that_dies_in_the_middle_has_changed() {
+    let good = ONE_FAILS.replace("not ok 2", "ok 2");
+    let result = program_case().run(vec![
+        (Base, printed(&good, Outcome::Completed)),
+        (Patched, printed("TAP version 13\n1..3\nok 1 a\n", Outcome::Killed { signal: 11 })),
+    ]);
+    assert_eq!(result.exit_code, ExitCode::Behaviour);
+    let text = report(&result);
+    assert!(text.contains("signal 11 (SIGSEGV)"), "{text}");
+}
+
+#[test]
+fn a_program_in_which_nothing_passes_says_nothing() {
+    let failed = || printed("TAP version 13\n1..1\nnot ok 1 a\n", Outcome::Exited { status: 1 });
+    let result = program_case().run(vec![(Base, failed()), (Patched, failed())]);
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    assert!(report(&result).contains("nothing passed in test mine"), "{}", report(&result));
+    let skipped = || printed("1..0 # SKIP no swap\n", Outcome::Exited { status: 4 });
+    let result = program_case().run(vec![(Base, skipped()), (Patched, skipped())]);
+    assert_eq!(result.exit_code, ExitCode::Inconclusive);
+    assert!(report(&result).contains("skipped: base: no swap"), "{}", report(&result));
+}
+
+#[test]
+fn a_long_table_counts_what_passes_everywhere_and_shows_what_fails() {
+    let lines: String = (1..=60)
+        .map(|at| match at {
+            7 => format!("not ok {at} odd\n"),
+            at if at % 3 == 0 => format!("ok {at} # SKIP no hugetlb\n"),
+            at => format!("ok {at} no leak\n"),
+        })
+        .collect();
+    let text = format!("TAP version 13\n1..60\n{lines}");
+    let failed = || printed(&text, Outcome::Exited { status: 1 });
+    let result = program_case().run(vec![(Base, failed()), (Patched, failed())]);
+    insta::assert_snapshot!(report(&result));
+}
+
+#[test]
+fn a_program_goes_to_the_guest_in_its_job() {
+    let case = program_case();
+    let boot = FakeBoot {
+        reports: RefCell::new(vec![
+            (Base, printed(ONE_FAILS, Outcome::Completed)),
+            (Patched, printed(ONE_FAILS, Outcome::Completed)),
+        ]),
+        jobs: RefCell::default(),
+    };
+    let folder = RunFolder::create(&case.folder.path().join("runs"), "mine").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(
+        &case.plan,
+        &case.selection,
+        &case.build,
+        &boot,
+        &folder,
+        &Events::default(),
+        Environment::default(),
+    ));
+    let jobs = boot.jobs.borrow();
+    let paths: Vec<&str> =
+        jobs.iter().filter_map(|job| Some(job.program.as_ref()?.path.as_str())).collect();
+    assert_eq!(paths, ["/bin/true", "/bin/true"]);
+    let output = folder.path().join("boots/cold.debian-6.12.microvm.up/base/mine/output.log");
+    assert_eq!(std::fs::read_to_string(output).unwrap(), ONE_FAILS);
 }

@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use common::{Project, cache, plan, processes};
@@ -13,7 +12,7 @@ use kvet::kernel::build::Builder;
 use kvet::plan::manifest::VariantName;
 use kvet::run::event::Events;
 use kvet::run::host::{Booter, environment, find_qemu};
-use kvet::run::pipeline::{Boot, Build};
+use kvet::run::pipeline::{Boot, Bootable, Build};
 use kvet::store::Store;
 use kvet::vm::accel::Choice;
 use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Parameters};
@@ -65,6 +64,8 @@ async fn soak(project: &Project, boots: usize) {
     let building =
         Build::build(&builder, "soak", &source, &trees, VariantName::Base, &cell.config, log);
     let image = building.await.unwrap();
+    let initramfs = kvet::guest::initramfs::prepare(&store).unwrap();
+    let bootable = Bootable { image: &image, initramfs: &initramfs };
     let qemu = find_qemu().unwrap();
     let mut booter = Booter {
         store,
@@ -78,7 +79,6 @@ async fn soak(project: &Project, boots: usize) {
         resume: false,
         probe_folder: project.path().join("probe"),
         chosen: tokio::sync::OnceCell::new(),
-        initramfs: OnceCell::new(),
     };
     let folder = project.path().join("boot");
     let mut settled: Option<(usize, u64, usize)> = None;
@@ -91,9 +91,10 @@ async fn soak(project: &Project, boots: usize) {
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            program: None,
         };
         let task = format!("soak-{}-{number}", std::process::id());
-        let report = booter.boot(&task, cell, &image, job, &plan, folder.clone()).await.unwrap();
+        let report = booter.boot(&task, cell, bootable, job, &plan, folder.clone()).await.unwrap();
         assert_eq!(report.report.outcome, Some(Outcome::Completed), "boot {number}: {report:?}");
         assert_eq!(report.fault(&task), None, "boot {number}");
         let traces = folder.join("qemu-arguments");

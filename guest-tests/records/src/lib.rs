@@ -4,8 +4,8 @@
 //! Two virtio-serial ports carry JSON lines, each in one direction. The host
 //! queues one [`Job`] on [`JOB_PORT`] before or after the guest starts; the
 //! guest answers with [`Record`]s on [`RECORDS_PORT`]. A job's records are
-//! `start`, then any number of `observation`, `sample`, `log` and `skip`, then
-//! one `end` that says how many there were. Without a matching `end` there is
+//! `start`, then any number of `observation`, `sample`, `output`, `log` and
+//! `skip`, then one `end` that says how many there were. Without a matching `end` there is
 //! no result. `hello` comes once in a guest's life, `heartbeat` at any time
 //! outside a counted window.
 //!
@@ -29,6 +29,15 @@ pub const RECORDS_PORT: &str = "kvet.records";
 /// Longest line in bytes, line end excluded, in either direction.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
+/// Longest line of a program's output in bytes; the rest of a longer one is dropped.
+pub const MAX_OUTPUT_LINE_BYTES: usize = 4096;
+
+/// Most lines of a program's output that are passed on.
+pub const MAX_OUTPUT_LINES: u64 = 50_000;
+
+/// Most bytes of records that a program's output may come to.
+pub const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
+
 /// Most records that one job may produce.
 pub const MAX_RECORDS: u64 = 100_000;
 
@@ -38,7 +47,7 @@ pub const MAX_NAME_BYTES: usize = 128;
 /// Parameters of a job or of a sample by name, such as `vlen` = 64.
 pub type Parameters = BTreeMap<String, Value>;
 
-/// What the guest is to do: one test, once.
+/// What the guest is to do: one test or program, once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
@@ -57,6 +66,53 @@ pub struct Job {
     /// Guest time in nanoseconds by which a counted window is shifted.
     #[serde(default)]
     pub offset_ns: u64,
+    /// The program to run instead of one of the guest binary's own tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// A program in the guest's initramfs. What it writes to standard output comes
+/// as `output` records, what it writes to standard error as `log` records; it
+/// has no standard input. It passes by exit status 0, which `end` calls
+/// [`Outcome::Completed`]; any other end comes as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Absolute path in the guest.
+    pub path: String,
+    /// Arguments after the program's name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
+    /// The whole environment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// What its results are read from.
+    pub format: Format,
+}
+
+/// What a program's results are read from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Its exit status alone. Output beyond the limits is dropped.
+    #[default]
+    Exit,
+    /// TAP on standard output, and its exit status.
+    Tap,
+    /// KTAP on standard output, and its exit status.
+    Ktap,
+    /// Lines with the word `OK`, `PASS`, `FAIL` or `SKIP` on standard output, and
+    /// its exit status.
+    Words,
+}
+
+impl Format {
+    /// Whether results are read from standard output, so that none of it may be
+    /// lost.
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        !matches!(self, Self::Exit)
+    }
 }
 
 /// An exact value: what a test observed, or a parameter.
@@ -134,7 +190,8 @@ pub enum Outcome {
         /// One line for people.
         reason: String,
     },
-    /// The test's process ended with this exit status and said nothing.
+    /// The process ended with this exit status: a test that said nothing, or a
+    /// program.
     Exited {
         /// Exit status, never 0.
         status: i32,
@@ -187,6 +244,11 @@ pub enum Record {
         /// The number; finite.
         value: f64,
     },
+    /// A line that the job's program wrote to standard output.
+    Output {
+        /// The line without its end; what is not UTF-8 is replaced.
+        text: String,
+    },
     /// A line for people; no verdict rests on it.
     Log {
         /// The line.
@@ -201,7 +263,7 @@ pub enum Record {
     End {
         /// [`Job::id`].
         job: String,
-        /// Number of `observation`, `sample`, `log` and `skip` records since `start`.
+        /// Number of records since `start`, heartbeats excepted.
         records: u64,
         /// How the job's process ended.
         outcome: Outcome,
@@ -228,6 +290,26 @@ pub fn valid_name(name: &str) -> bool {
                     .bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
         })
+}
+
+/// One part of a name (see [`valid_name`]): lower case, every run of other bytes
+/// one `_`, a letter first. None if nothing of the text is left.
+#[must_use]
+pub fn name_part(text: &str) -> Option<String> {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c.to_ascii_lowercase() {
+            c @ ('a'..='z' | '0'..='9') => out.push(c),
+            _ if !out.is_empty() && !out.ends_with('_') => out.push('_'),
+            _ => {}
+        }
+    }
+    let out = out.trim_end_matches('_');
+    match out.bytes().next() {
+        None => None,
+        Some(b'a'..=b'z') => Some(out.to_owned()),
+        Some(_) => Some(format!("t_{out}")),
+    }
 }
 
 /// A parameter that a test takes.
@@ -267,6 +349,22 @@ mod tests {
         for name in ["a", "kicks.cold.advised", "flushes.dontneed.vlen_64", "a.1"] {
             assert!(valid_name(name), "{name:?}");
         }
+    }
+
+    #[test]
+    fn any_text_gives_a_part_of_a_name_or_none() {
+        assert_eq!(name_part("Basic COW (2 MiB)").as_deref(), Some("basic_cow_2_mib"));
+        assert_eq!(name_part("4 kB").as_deref(), Some("t_4_kb"));
+        assert_eq!(name_part(" --é-- "), None);
+    }
+
+    #[test]
+    fn a_program_is_part_of_its_job_on_the_wire() {
+        let line = r#"{"protocol":1,"id":"j","test":"t","offset_ns":0,"program":{"path":"/bin/a","arguments":["-x"],"format":"tap"}}"#;
+        let job: Job = serde_json::from_str(line).unwrap();
+        assert_eq!(job.program.as_ref().unwrap().format, Format::Tap);
+        assert_eq!(serde_json::to_string(&job).unwrap(), line);
+        assert!(serde_json::from_str::<Job>(&line.replace("arguments", "argv")).is_err());
     }
 
     #[test]

@@ -36,10 +36,12 @@ pub enum Advice {
     DontNeedLocked,
     /// `MADV_DONTDUMP`
     DontDump,
+    /// `MADV_POPULATE_WRITE`
+    PopulateWrite,
 }
 
 impl Advice {
-    const NAMES: [(Self, &'static str, rustix::mm::Advice); 7] = [
+    const NAMES: [(Self, &'static str, rustix::mm::Advice); 8] = [
         (Self::Huge, "hugepage", rustix::mm::Advice::LinuxHugepage),
         (Self::NoHuge, "nohugepage", rustix::mm::Advice::LinuxNoHugepage),
         (Self::Cold, "cold", rustix::mm::Advice::LinuxCold),
@@ -47,6 +49,7 @@ impl Advice {
         (Self::DontNeed, "dontneed", rustix::mm::Advice::LinuxDontNeed),
         (Self::DontNeedLocked, "dontneed_locked", rustix::mm::Advice::LinuxDontneedLocked),
         (Self::DontDump, "dontdump", rustix::mm::Advice::LinuxDontDump),
+        (Self::PopulateWrite, "populate_write", rustix::mm::Advice::LinuxPopulateWrite),
     ];
 
     /// The advice's name in lower case, without `MADV_`.

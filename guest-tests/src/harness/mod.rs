@@ -29,6 +29,7 @@
 
 mod context;
 pub mod cpu;
+mod faults;
 pub mod khugepaged;
 pub mod mapping;
 pub mod proc;
@@ -43,6 +44,7 @@ mod vmstat;
 mod wait;
 
 pub use context::Context;
+pub use faults::PageFaults;
 pub use mapping::{Advice, Mapping};
 pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs one job's test as a child process.
+//! Runs one job's test or program as a child process.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use kvet_records::{Job, MAX_LINE_BYTES, Outcome, PROTOCOL_VERSION};
+use kvet_records::{Job, MAX_LINE_BYTES, Outcome, PROTOCOL_VERSION, Program};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -16,9 +16,14 @@ use rustix::process::{
 };
 
 use super::console;
+use super::output::Output;
 use super::ports::Ports;
-use super::relay::{Ended, Relay};
+use super::relay::{Ended, Listener, Relay, Stream};
 use crate::harness::TEST_ARGUMENT;
+
+/// Most bytes that are taken from a pipe before anything else is looked at: more
+/// than a pipe holds, so that what an ended process left is taken in one go.
+const MAX_DRAINED_BYTES: usize = 256 * 1024;
 
 /// Reads the host's line. An error holds the job's id, if it could be read, and
 /// the reason.
@@ -49,10 +54,27 @@ fn id_of(line: &[u8]) -> String {
 /// Runs the job, whose text is `line`, and returns the number of records and
 /// how it ended. Nothing of the test is left running.
 pub fn run(ports: &mut Ports, job: &Job, line: &[u8]) -> (u64, Outcome) {
-    let mut relay = Relay::default();
-    let (ended, violation) = match start(line) {
-        Ok((pid, output)) => {
-            let violation = follow(ports, job, pid, output, &mut relay).err();
+    match &job.program {
+        Some(program) => attend(ports, job, start_program(program), Output::new(program.format)),
+        None => attend(ports, job, start_test(line), Relay::default()),
+    }
+}
+
+/// A process of the job's, and what it writes to.
+struct Started {
+    pid: Pid,
+    pipes: Vec<(Stream, File)>,
+}
+
+fn attend(
+    ports: &mut Ports,
+    job: &Job,
+    started: Result<Started, String>,
+    mut listener: impl Listener,
+) -> (u64, Outcome) {
+    let (ended, violation) = match started {
+        Ok(Started { pid, pipes }) => {
+            let violation = follow(ports, job, pid, pipes, &mut listener).err();
             if let Some(reason) = &violation {
                 console::say(reason);
             }
@@ -67,56 +89,77 @@ pub fn run(ports: &mut Ports, job: &Job, line: &[u8]) -> (u64, Outcome) {
         }
         Err(reason) => (Ended::Status(0), Some(reason)),
     };
-    relay.finish(ended, violation)
+    listener.finish(ended, violation, &mut ports.records)
 }
 
-/// Starts this binary again as the test; its standard output is the pipe. Asks
-/// of [`Command`] only what it does through `posix_spawn`, since its other way
-/// needs Unix sockets in the kernel.
-fn start(line: &[u8]) -> Result<(Pid, File), String> {
+/// Starts this binary again as the test; its standard output is the pipe.
+fn start_test(line: &[u8]) -> Result<Started, String> {
     let line = std::str::from_utf8(line).map_err(|error| format!("read the job: {error}"))?;
+    let (output, input) = pipe()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args([TEST_ARGUMENT, line]).env_clear().env("PATH", "/bin:/sbin:/usr/bin:/usr/sbin");
+    let pid = spawn(command.stdout(input)).map_err(|error| format!("start the test: {error}"))?;
+    Ok(Started { pid, pipes: vec![(Stream::Out, output)] })
+}
+
+/// Starts a program in /tmp, where it may write.
+fn start_program(program: &Program) -> Result<Started, String> {
+    // Init's own folder, since `posix_spawn` has no other way to set a child's.
+    std::env::set_current_dir("/tmp").map_err(|error| format!("go to /tmp: {error}"))?;
+    let (output, output_end) = pipe()?;
+    let (errors, errors_end) = pipe()?;
+    let mut command = Command::new(&program.path);
+    command.args(&program.arguments).env_clear().envs(&program.environment);
+    let pid = spawn(command.stdout(output_end).stderr(errors_end))
+        .map_err(|error| format!("start {}: {error}", program.path))?;
+    Ok(Started { pid, pipes: vec![(Stream::Out, output), (Stream::Err, errors)] })
+}
+
+/// A pipe whose reading end does not block.
+fn pipe() -> Result<(File, OwnedFd), String> {
     let (output, input) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|error| format!("make a pipe: {error}"))?;
     ioctl_fionbio(&output, true).map_err(|error| format!("set up a pipe: {error}"))?;
-    let child = Command::new("/proc/self/exe")
-        .args([TEST_ARGUMENT, line])
-        .env_clear()
-        .env("PATH", "/bin:/sbin:/usr/bin:/usr/sbin")
-        .stdin(Stdio::null())
-        .stdout(input)
-        .process_group(0)
-        .spawn()
-        .map_err(|error| format!("start the test: {error}"))?;
-    let pid = Pid::from_child(&child);
-    Ok((pid, File::from(output)))
+    Ok((File::from(output), input))
 }
 
-/// Relays what the test says until its process has ended. An error is the
-/// reason why it must be ended.
+/// Asks of [`Command`] only what it does through `posix_spawn`, since its other
+/// way needs Unix sockets in the kernel.
+fn spawn(command: &mut Command) -> std::io::Result<Pid> {
+    let child = command.stdin(Stdio::null()).process_group(0).spawn()?;
+    Ok(Pid::from_child(&child))
+}
+
+/// Relays what the job's process says until it has ended. An error is the reason
+/// why it must be ended.
 fn follow(
     ports: &mut Ports,
     job: &Job,
     pid: Pid,
-    mut output: File,
-    relay: &mut Relay,
+    mut pipes: Vec<(Stream, File)>,
+    listener: &mut impl Listener,
 ) -> Result<(), String> {
     let process: OwnedFd =
         pidfd_open(pid, PidfdFlags::empty()).map_err(|error| format!("watch the test: {error}"))?;
-    let mut open = true;
     loop {
         // A measuring test has the machine for itself: no heartbeat, no timer.
         let timeout = if job.measure.is_none() { ports.until_beat() } else { None };
-        let mut ready = [PollFd::new(&process, PollFlags::IN), PollFd::new(&output, PollFlags::IN)];
-        // After the pipe's end only the process is left to wait for.
-        let watched = if open { &mut ready[..] } else { &mut ready[..1] };
-        match poll(watched, timeout.as_ref()) {
+        let mut ready = vec![PollFd::new(&process, PollFlags::IN)];
+        ready.extend(pipes.iter().map(|(_, pipe)| PollFd::new(pipe, PollFlags::IN)));
+        match poll(&mut ready, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("wait for the test: {error}")),
         }
         let ended = !ready[0].revents().is_empty();
-        if open {
-            open = drain(ports, &mut output, relay)?;
+        drop(ready);
+        let mut open = Vec::with_capacity(pipes.len());
+        for (stream, mut pipe) in pipes {
+            // After a pipe's end there is nothing left to wait for in it.
+            if drain(ports, stream, &mut pipe, listener)? {
+                open.push((stream, pipe));
+            }
         }
+        pipes = open;
         if ended {
             return Ok(());
         }
@@ -126,18 +169,29 @@ fn follow(
     }
 }
 
-/// Relays what is in the pipe by now; false at its end.
-fn drain(ports: &mut Ports, output: &mut File, relay: &mut Relay) -> Result<bool, String> {
+/// Relays what is in the pipe by now; false at its end. Returns after some time
+/// also when a program writes without end, so that the heart goes on beating.
+fn drain(
+    ports: &mut Ports,
+    stream: Stream,
+    pipe: &mut File,
+    listener: &mut impl Listener,
+) -> Result<bool, String> {
     let mut buffer = [0; 4096];
-    loop {
-        match output.read(&mut buffer) {
+    let mut taken = 0;
+    while taken < MAX_DRAINED_BYTES {
+        match pipe.read(&mut buffer) {
             Ok(0) => return Ok(false),
-            Ok(count) => relay.push(&buffer[..count], &mut ports.records)?,
+            Ok(count) => {
+                taken += count;
+                listener.push(stream, &buffer[..count], &mut ports.records)?;
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(format!("read what the test says: {error}")),
         }
     }
+    Ok(true)
 }
 
 /// Waits for all children, which are killed or have ended, and returns how

@@ -10,6 +10,7 @@
 mod console;
 mod job;
 mod mounts;
+mod output;
 mod ports;
 mod relay;
 

@@ -9,14 +9,24 @@ use rustix::mount::{MountFlags, mount};
 use super::console;
 
 /// Mount point, file system, and whether a guest is of no use without it.
-const MOUNTS: [(&str, &str, bool); 7] = [
+const MOUNTS: [(&str, &str, bool); 9] = [
     ("/proc", "proc", true),
     ("/sys", "sysfs", true),
     ("/dev", "devtmpfs", true),
+    ("/dev/pts", "devpts", false),
+    ("/dev/shm", "tmpfs", false),
     ("/tmp", "tmpfs", false),
     ("/run", "tmpfs", false),
     ("/sys/kernel/tracing", "tracefs", false),
     ("/sys/kernel/debug", "debugfs", false),
+];
+
+/// Links in /dev that shells and programs of every kind take for granted.
+const LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
 ];
 
 /// Mounts all that this kernel has.
@@ -34,6 +44,11 @@ pub fn mount_all() -> Result<(), String> {
             // This kernel does without; a test that needs it skips.
             Err(Errno::NODEV | Errno::NOENT) => {}
             Err(error) => console::say(&format!("mount {kind} on {target}: {error}")),
+        }
+    }
+    for (link, target) in LINKS {
+        if let Err(error) = std::os::unix::fs::symlink(target, link) {
+            console::say(&format!("link {link}: {error}"));
         }
     }
     Ok(())

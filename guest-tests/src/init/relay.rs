@@ -18,7 +18,32 @@ pub enum Ended {
     Signal(i32),
 }
 
-/// Takes a test's output and counts its records.
+/// Which of its streams a process writes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Takes what a job's process writes.
+pub trait Listener {
+    /// Takes `bytes` and writes the records that are complete by now to `out`.
+    /// An error is the reason why the process must be ended.
+    fn push(&mut self, stream: Stream, bytes: &[u8], out: &mut impl Write) -> Result<(), String>;
+
+    /// Says how many records there were and how the job ended. `violation` is the
+    /// reason for which init ended the process, if it did.
+    fn finish(
+        self,
+        ended: Ended,
+        violation: Option<String>,
+        out: &mut impl Write,
+    ) -> (u64, Outcome);
+}
+
+/// Takes a test's records and counts them.
 #[derive(Debug, Default)]
 pub struct Relay {
     line: Vec<u8>,
@@ -26,10 +51,8 @@ pub struct Relay {
     claim: Option<(u64, Outcome)>,
 }
 
-impl Relay {
-    /// Takes `bytes` and writes the records that are complete by now to `out`.
-    /// An error is the reason why the test must be ended.
-    pub fn push(&mut self, bytes: &[u8], out: &mut impl Write) -> Result<(), String> {
+impl Listener for Relay {
+    fn push(&mut self, _: Stream, bytes: &[u8], out: &mut impl Write) -> Result<(), String> {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.line.extend_from_slice(part);
             let complete = self.line.pop_if(|&mut byte| byte == b'\n').is_some();
@@ -44,9 +67,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Says how the job ended. `violation` is the reason for which the test was
-    /// ended by init, if it was.
-    pub fn finish(self, ended: Ended, violation: Option<String>) -> (u64, Outcome) {
+    fn finish(self, ended: Ended, violation: Option<String>, _: &mut impl Write) -> (u64, Outcome) {
         let outcome = match (violation, ended, self.claim) {
             (Some(reason), _, _) => Outcome::Failed { reason },
             (None, Ended::Signal(signal), _) => Outcome::Killed { signal },
@@ -63,7 +84,9 @@ impl Relay {
         };
         (self.records, outcome)
     }
+}
 
+impl Relay {
     fn pass(&mut self, mut line: Vec<u8>, out: &mut impl Write) -> Result<(), String> {
         if self.claim.is_some() {
             return Err("the test sent more after its end".to_owned());
@@ -88,6 +111,7 @@ impl Relay {
             Record::End { .. }
             | Record::Hello { .. }
             | Record::Start { .. }
+            | Record::Output { .. }
             | Record::Heartbeat { .. } => {
                 return Err("the test sent a record that is not a test's to send".to_owned());
             }
@@ -127,7 +151,7 @@ mod tests {
 
     fn relay(bytes: &[u8]) -> (Relay, Vec<u8>, Result<(), String>) {
         let (mut relay, mut out) = (Relay::default(), Vec::new());
-        let result = relay.push(bytes, &mut out);
+        let result = relay.push(Stream::Out, bytes, &mut out);
         (relay, out, result)
     }
 
@@ -138,12 +162,12 @@ mod tests {
             let (mut relay, mut out, mut rest) = (Relay::default(), Vec::new(), &sent[..]);
             for cut in cuts {
                 let (now, later) = rest.split_at(cut.min(rest.len()));
-                relay.push(now, &mut out).unwrap();
+                relay.push(Stream::Out, now, &mut out).unwrap();
                 rest = later;
             }
-            relay.push(rest, &mut out).unwrap();
+            relay.push(Stream::Out, rest, &mut out).unwrap();
             prop_assert_eq!(out, [LOG, PASSED, LOG].concat());
-            prop_assert_eq!(relay.finish(Ended::Status(0), None), (3, Outcome::Completed));
+            prop_assert_eq!(relay.finish(Ended::Status(0), None, &mut std::io::sink()), (3, Outcome::Completed));
         }
 
         #[test]
@@ -158,14 +182,17 @@ mod tests {
         let (relay, out, result) = relay(&[LOG, &PASSED[..20]].concat());
         assert_eq!(result, Ok(()));
         assert_eq!(out, LOG);
-        assert_eq!(relay.finish(Ended::Signal(11), None), (1, Outcome::Killed { signal: 11 }));
+        assert_eq!(
+            relay.finish(Ended::Signal(11), None, &mut std::io::sink()),
+            (1, Outcome::Killed { signal: 11 })
+        );
     }
 
     #[test]
     fn a_line_without_end_is_refused_before_it_fills_the_memory() {
         let (mut relay, mut out) = (Relay::default(), Vec::new());
-        assert_eq!(relay.push(&vec![b'x'; MAX_LINE_BYTES], &mut out), Ok(()));
-        assert!(relay.push(b"x", &mut out).is_err());
+        assert_eq!(relay.push(Stream::Out, &vec![b'x'; MAX_LINE_BYTES], &mut out), Ok(()));
+        assert!(relay.push(Stream::Out, b"x", &mut out).is_err());
     }
 
     #[test]
@@ -187,13 +214,15 @@ mod tests {
 
     #[test]
     fn only_a_claimed_end_is_an_end() {
-        let outcome = |sent: &[u8], ended| relay(sent).0.finish(ended, None).1;
+        let outcome =
+            |sent: &[u8], ended| relay(sent).0.finish(ended, None, &mut std::io::sink()).1;
         assert_eq!(outcome(&end(0), Ended::Status(0)), Outcome::Completed);
         assert!(matches!(outcome(LOG, Ended::Status(0)), Outcome::Failed { .. }));
         assert!(matches!(outcome(&end(1), Ended::Status(0)), Outcome::Failed { .. }));
         assert_eq!(outcome(&end(0), Ended::Status(3)), Outcome::Exited { status: 3 });
         assert_eq!(outcome(&end(0), Ended::Signal(9)), Outcome::Killed { signal: 9 });
-        let violation = relay(b"").0.finish(Ended::Signal(9), Some("why".into())).1;
+        let violation =
+            relay(b"").0.finish(Ended::Signal(9), Some("why".into()), &mut std::io::sink()).1;
         assert_eq!(violation, Outcome::Failed { reason: "why".into() });
     }
 
@@ -201,8 +230,8 @@ mod tests {
     fn records_are_limited() {
         let (mut relay, mut out) = (Relay::default(), std::io::sink());
         for _ in 0..MAX_RECORDS {
-            relay.push(LOG, &mut out).unwrap();
+            relay.push(Stream::Out, LOG, &mut out).unwrap();
         }
-        assert!(relay.push(LOG, &mut out).is_err());
+        assert!(relay.push(Stream::Out, LOG, &mut out).is_err());
     }
 }

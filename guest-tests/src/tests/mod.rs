@@ -9,9 +9,12 @@ use kvet_records::{ParameterInfo, TestInfo};
 
 use crate::harness::Test;
 
+/// The tests with a file of their own; `kvet new-test` adds to them.
+const OWN: &[&Test] = &[&khugepaged_cold::TEST, &process_madvise::TEST];
+
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [&khugepaged_cold::TEST, &process_madvise::TEST].into_iter().chain(selftest::TESTS)
+    OWN.iter().copied().chain(selftest::TESTS)
 }
 
 /// The test of that name.
@@ -41,11 +44,21 @@ pub fn list() -> String {
     serde_json::to_string(&infos).expect("strings, numbers and booleans always serialise")
 }
 
+/// What `kvet new-test` writes.
+#[cfg(test)]
+#[path = "../../../orchestrator/src/scaffold/test.rs.template"]
+mod new_test;
+
+/// What docs/tests.md makes of it.
+#[cfg(test)]
+#[path = "../../../docs/populate_write.rs"]
+mod documented;
+
 #[cfg(test)]
 mod checks {
     use std::collections::BTreeSet;
 
-    use kvet_records::valid_name;
+    use kvet_records::{Parameters, valid_name};
 
     use super::*;
 
@@ -62,6 +75,18 @@ mod checks {
                 assert!(parameters.insert(parameter.name), "{}: {}", test.name, parameter.name);
             }
         }
+    }
+
+    #[test]
+    fn what_new_test_writes_and_the_documentation_shows_runs() {
+        for test in [&new_test::TEST, &documented::TEST] {
+            let mut context =
+                crate::harness::Context::new(Parameters::new(), Box::new(std::io::sink()));
+            assert_eq!((test.run)(&mut context), Ok(()), "{}", test.name);
+        }
+        let whole = include_str!("../../../docs/populate_write.rs");
+        let shown = whole.find("use crate").map(|start| &whole[start..]).unwrap();
+        assert!(include_str!("../../../docs/tests.md").contains(shown));
     }
 
     #[test]

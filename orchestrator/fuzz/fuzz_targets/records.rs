@@ -15,6 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
         parameters: Parameters::new(),
         measure: None,
         offset_ns: 0,
+        program: None,
     };
     let mut session = Session::new(job);
     // The first byte says how large the pieces are in which the rest arrives.

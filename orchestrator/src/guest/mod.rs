@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What guests start from.
 
+mod elf;
 pub mod initramfs;
+mod libraries;
+mod pack;
+pub mod payload;
 
 use crate::plan::Tests;
 

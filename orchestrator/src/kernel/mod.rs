@@ -5,6 +5,7 @@
 pub mod build;
 pub mod git;
 pub mod kconfig;
+pub mod kselftest;
 pub mod mail;
 pub mod make;
 pub mod patch;

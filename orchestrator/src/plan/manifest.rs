@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use kvet_records::Value;
+use kvet_records::{Format, Value};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::input::SeriesEntry;
@@ -154,15 +154,33 @@ pub enum Root {
     Initramfs,
 }
 
-/// One test of a plan.
-#[derive(Debug, Deserialize)]
+/// One test of a plan: one of kvet's own, or a program of any kind.
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestEntry {
-    /// Name of one of kvet's guest tests.
-    pub name: String,
+    /// Alone: one of kvet's guest tests. With a program: what its test is called;
+    /// the program's own name when absent.
+    pub name: Option<String>,
+    /// Path of an executable of the host.
+    pub exec: Option<String>,
+    /// Path of a shell script.
+    pub script: Option<String>,
+    /// A test of the tree under test, as `mm/cow` in `tools/testing/selftests`.
+    pub kselftest: Option<String>,
+    /// Arguments of the program.
+    #[serde(default)]
+    pub args: Vec<Value>,
+    /// What the program's results are read from.
+    pub format: Option<Format>,
+    /// Variables of the program's environment.
+    #[serde(default)]
+    pub environment: BTreeMap<String, Value>,
+    /// More files of the host that the program needs.
+    #[serde(default)]
+    pub files: Vec<String>,
     /// Names in `guests:`; all of them when absent.
     pub guests: Option<Vec<String>>,
-    /// The test's parameters.
+    /// The parameters of one of kvet's tests.
     #[serde(default)]
     pub parameters: BTreeMap<String, Value>,
 }

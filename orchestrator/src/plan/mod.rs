@@ -9,6 +9,7 @@ mod patch_files;
 mod range;
 pub mod resolve;
 mod series_file;
+mod tests;
 pub mod variant;
 pub mod yaml;
 
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use kvet_records::Parameters;
+use kvet_records::{Format, Parameters};
 use serde::Serialize;
 
 use manifest::{
@@ -204,12 +205,45 @@ pub struct Guest {
 }
 
 /// A test to run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Test {
-    /// Name of a guest test.
+    /// Name of a guest test, or what a program's test is called.
     pub name: String,
     /// Parameters that the plan gives.
     pub parameters: Parameters,
+    /// The program that is the test; none for a guest test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// A program that is a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// Where it comes from.
+    pub source: ProgramSource,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// What the plan adds to its environment.
+    pub environment: BTreeMap<String, String>,
+    /// What its results are read from.
+    pub format: Format,
+    /// More files of the host that it needs, by absolute path.
+    pub files: Vec<PathBuf>,
+    /// `file:line:column` of its entry in the plan.
+    #[serde(skip)]
+    pub place: String,
+}
+
+/// Where a program comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProgramSource {
+    /// An executable of the host, by absolute path.
+    Exec(PathBuf),
+    /// A shell script, by absolute path.
+    Script(PathBuf),
+    /// A selftest of the tree under test, below `tools/testing/selftests`.
+    Kselftest(String),
 }
 
 impl Test {

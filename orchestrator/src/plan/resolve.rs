@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use kvet_records::{TestInfo, Value};
 
-use super::manifest::{
-    GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, TestEntry, VariantName, Variants,
-};
+use super::manifest::{GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, VariantName, Variants};
 use super::yaml::{Document, closest, load};
 use super::{Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
 use crate::fault::Fault;
@@ -109,7 +106,7 @@ fn root_of(file: &Path) -> PathBuf {
 
 pub(super) struct Resolver<'a> {
     pub(super) root: PathBuf,
-    document: Document<PlanFile>,
+    pub(super) document: Document<PlanFile>,
     pub(super) tests: &'a Tests,
     pub(super) dirty: bool,
     /// The series are the command line's, not the plan's.
@@ -161,7 +158,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn report(&mut self, path: &str, what: String) {
+    pub(super) fn report(&mut self, path: &str, what: String) {
         let fault = self.document.fault(path, what);
         self.faults.push(fault);
     }
@@ -261,73 +258,6 @@ impl Resolver<'_> {
             guests.insert(name.clone(), guest);
         }
         guests
-    }
-
-    /// The tests of each guest.
-    fn tests(&mut self, guests: &BTreeMap<String, Guest>) -> BTreeMap<String, Vec<Test>> {
-        let guest_names: Vec<String> = guests.keys().cloned().collect();
-        let mut chosen: BTreeMap<String, Vec<Test>> = BTreeMap::new();
-        for index in 0..self.document.value.tests.len() {
-            let TestEntry { name, guests: on, parameters } = &self.document.value.tests[index];
-            let (name, on, parameters) = (name.clone(), on.clone(), parameters.clone());
-            let path = format!("tests.{index}");
-            match self.tests.get(&name) {
-                Some(info) => {
-                    for (parameter, value) in &parameters {
-                        self.check_parameter(
-                            &format!("{path}.parameters.{parameter}"),
-                            info,
-                            parameter,
-                            value,
-                        );
-                    }
-                }
-                None => {
-                    let names: Vec<String> = self.tests.keys().cloned().collect();
-                    self.report_unknown(&format!("{path}.name"), "guest test", &name, &names);
-                    continue;
-                }
-            }
-            let test = Test { name, parameters };
-            if on.as_ref().is_some_and(Vec::is_empty) {
-                self.report(&format!("{path}.guests"), "the test runs in no guest".to_owned());
-            }
-            for (position, guest) in
-                on.clone().unwrap_or_else(|| guest_names.clone()).iter().enumerate()
-            {
-                if !guests.contains_key(guest) {
-                    let place = format!("{path}.guests.{position}");
-                    self.report_unknown(&place, "guest", guest, &guest_names);
-                    continue;
-                }
-                let tests = chosen.entry(guest.clone()).or_default();
-                if tests.iter().any(|other| other.id() == test.id()) {
-                    self.report(
-                        &path,
-                        format!("test {:?} is listed twice for guest {guest:?}", test.id()),
-                    );
-                }
-                tests.push(test.clone());
-            }
-        }
-        if self.document.value.tests.is_empty() {
-            self.report("tests", "the plan has no tests".to_owned());
-        }
-        chosen
-    }
-
-    fn check_parameter(&mut self, path: &str, info: &TestInfo, name: &str, value: &Value) {
-        let Some(known) = info.parameters.iter().find(|known| known.name == name) else {
-            let names: Vec<String> =
-                info.parameters.iter().map(|known| known.name.clone()).collect();
-            self.report_unknown(path, &format!("parameter of {}", info.name), name, &names);
-            return;
-        };
-        if std::mem::discriminant(&known.default) != std::mem::discriminant(value) {
-            let what = format!("parameter {name:?} is like {}, not like {value:?}", known.default);
-            let fault = self.document.fault(path, what);
-            self.faults.push(fault.help(known.summary.clone()));
-        }
     }
 
     fn cells(

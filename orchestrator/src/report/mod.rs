@@ -3,6 +3,7 @@
 
 pub mod console;
 pub mod json;
+pub mod ktap;
 pub mod progress;
 pub mod reading;
 pub mod terminal;

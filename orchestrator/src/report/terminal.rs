@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report for people: a pure function of the result.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use kvet_records::Value;
@@ -17,6 +18,11 @@ use crate::run::result::{BehaviourResult, CellResult, RunResult, TestResult};
 const MAX_VALUE: usize = 24;
 /// Most hunks that are named because they applied in another line.
 const MAX_HUNKS: usize = 8;
+
+/// Longest table that is shown in full.
+const MAX_ROWS: usize = 24;
+/// Values of a program's tests of which, in a long table, a count is enough.
+const QUIET: [&str; 3] = ["ok", "skip", "xfail"];
 
 /// The report of a run.
 #[must_use]
@@ -147,7 +153,7 @@ impl Page {
 
     fn behaviour(&mut self, name: &str, behaviour: &BehaviourResult) {
         let variants: Vec<VariantName> = behaviour.observations.keys().copied().collect();
-        let rows: Vec<(String, Vec<String>, Option<Verdict>)> = if behaviour.rows.is_empty() {
+        let rows: Vec<TableRow> = if behaviour.rows.is_empty() {
             let observed = behaviour.observations.values().next();
             let names = observed.map(|observed| observed.keys().cloned().collect::<Vec<_>>());
             let value = |name: &String| {
@@ -169,6 +175,7 @@ impl Page {
             };
             behaviour.rows.iter().map(row).collect()
         };
+        let (rows, summary) = summarise(rows);
         let first = rows.iter().map(|row| row.0.len() + 2).chain([name.len()]).max().unwrap_or(0);
         let width =
             rows.iter().flat_map(|row| row.1.iter().map(String::len)).chain([8]).max().unwrap_or(8);
@@ -191,6 +198,9 @@ impl Page {
                 format!("  {}", self.paint(style, &verdict.to_string()))
             });
             self.line(&format!("    {name:<0$}{cells}{verdict}", first - 2));
+        }
+        for line in summary {
+            self.line(&format!("    {line}"));
         }
         self.verdict(behaviour);
         self.snapshots(behaviour);
@@ -298,6 +308,31 @@ impl Page {
 fn with(variants: &[VariantName]) -> String {
     let names: Vec<String> = variants.iter().map(ToString::to_string).collect();
     if names.is_empty() { String::new() } else { format!(" in {}", names.join(", ")) }
+}
+
+/// Name of an observation, its values, and what they came to.
+type TableRow = (String, Vec<String>, Option<Verdict>);
+
+/// Where there are many rows, those that are the same in every variant become a
+/// line for each value, but for what fails in all of them, which is shown.
+fn summarise(rows: Vec<TableRow>) -> (Vec<TableRow>, Vec<String>) {
+    if rows.len() <= MAX_ROWS {
+        return (rows, Vec::new());
+    }
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for row in rows {
+        let dull = row.1.iter().all(|value| *value == row.1[0])
+            && row.2.is_none_or(|verdict| verdict == Verdict::Same)
+            && QUIET.contains(&row.1[0].as_str());
+        if dull {
+            *counts.entry(row.1[0].clone()).or_default() += 1;
+        } else {
+            kept.push(row);
+        }
+    }
+    let line = |(value, count): (String, usize)| format!("{count} more, in every variant: {value}");
+    (kept, counts.into_iter().map(line).collect())
 }
 
 fn verdict_is_bad(verdict: Verdict) -> bool {

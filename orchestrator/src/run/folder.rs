@@ -179,6 +179,27 @@ impl RunFolder {
         write().map_err(|error| Fault::io(format!("write {}", path.display()), &error))
     }
 
+    /// Writes what a program said to `output.log` and `errors.log` beside its
+    /// boot's other traces.
+    ///
+    /// # Errors
+    /// An `infra` fault when these cannot be written.
+    pub fn record_output(
+        &self,
+        boot: &Path,
+        output: &[String],
+        errors: &[String],
+    ) -> Result<(), Fault> {
+        for (name, lines) in [("output.log", output), ("errors.log", errors)] {
+            let path = boot.join(name);
+            let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
+            std::fs::create_dir_all(boot)
+                .and_then(|()| std::fs::write(&path, text))
+                .map_err(|error| Fault::io(format!("write {}", path.display()), &error))?;
+        }
+        Ok(())
+    }
+
     /// Writes `result.json`.
     ///
     /// # Errors

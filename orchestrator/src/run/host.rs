@@ -10,14 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::Events;
 use super::journal::{self, Inputs};
-use super::pipeline::{Boot, Build};
+use super::pipeline::{Boot, Bootable, Build};
 use super::result::Environment;
 use crate::arch::x86_64;
 use crate::fault::Fault;
-use crate::guest::initramfs;
+use crate::guest::payload::{self, Payload};
 use crate::host::budget::Budget;
 use crate::host::process::{capture, command, require_program};
 use crate::kernel::build::{BuildRequest, Builder, Image};
+use crate::kernel::kselftest;
 use crate::kernel::series::{self, Trees};
 use crate::kernel::source::{self, Source};
 use crate::plan::manifest::VariantName;
@@ -59,12 +60,34 @@ impl Build for Builder {
         };
         Builder::build(self, &request).await
     }
+
+    async fn payload(
+        &self,
+        task: &str,
+        cell: &Cell,
+        source: &Source,
+        trees: &Trees,
+        log: PathBuf,
+    ) -> Result<Payload, Fault> {
+        let targets = kselftest::targets(cell);
+        let request = kselftest::Request {
+            task: task.to_owned(),
+            source,
+            base: &trees.variants[&VariantName::Base],
+            patched: &trees.variants[&VariantName::Patched],
+            compiler: cell.config.compiler,
+            targets: &targets,
+            log,
+        };
+        let built = request.build(self).await?;
+        payload::prepare(&self.store, cell, &built)
+    }
 }
 
 /// Boots guests with this host's QEMU.
 #[derive(Debug)]
 pub struct Booter {
-    /// Where the initramfs and the probe's answer are kept.
+    /// Where the probe's answer is kept.
     pub store: Store,
     /// CPUs and memory.
     pub budget: Budget,
@@ -86,12 +109,10 @@ pub struct Booter {
     pub probe_folder: PathBuf,
     /// What was chosen, once something was booted.
     pub chosen: OnceCell<Chosen>,
-    /// The initramfs, once something was booted.
-    pub initramfs: std::cell::OnceCell<PathBuf>,
 }
 
 impl Booter {
-    async fn accelerator(&self, spec: &VmSpec) -> Result<Accelerator, Fault> {
+    async fn accelerator_for(&self, spec: &VmSpec) -> Result<Accelerator, Fault> {
         let choosing = async || {
             let folder = &self.probe_folder;
             let chosen = choose(self.choice, spec, folder, &self.store, &self.stop).await?;
@@ -99,14 +120,6 @@ impl Booter {
             Ok(chosen)
         };
         self.chosen.get_or_try_init(choosing).await.map(|chosen| chosen.accelerator)
-    }
-
-    fn initramfs(&self) -> Result<PathBuf, Fault> {
-        if let Some(path) = self.initramfs.get() {
-            return Ok(path.clone());
-        }
-        let path = initramfs::prepare(&self.store)?;
-        Ok(self.initramfs.get_or_init(|| path).clone())
     }
 
     /// The machine of `request`, up and waiting for a job: from the store, or
@@ -195,23 +208,22 @@ impl Boot for Booter {
         &self,
         task: &str,
         cell: &Cell,
-        image: &Image,
+        bootable: Bootable<'_>,
         job: Job,
         plan: &Plan,
         folder: PathBuf,
     ) -> Result<BootReport, Fault> {
-        let initramfs = self.initramfs()?;
         let spec = |accelerator| {
             VmSpec::new(
                 task,
                 &cell.guest,
                 self.qemu.clone(),
                 accelerator,
-                image.kernel(),
-                initramfs.clone(),
+                bootable.image.kernel(),
+                bootable.initramfs.to_owned(),
             )
         };
-        let accelerator = self.accelerator(&spec(Accelerator::Kvm)).await?;
+        let accelerator = self.accelerator_for(&spec(Accelerator::Kvm)).await?;
         let measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
         let request = BootRequest {
             task: task.to_owned(),
@@ -219,10 +231,10 @@ impl Boot for Booter {
             start: Start::Cold,
             job,
             limits: limits(&plan.deadlines, accelerator, measured.boot_seconds()),
-            vmlinux: image.vmlinux(),
+            vmlinux: bootable.image.vmlinux(),
             folder,
         };
-        let image = &image.image_sha256;
+        let image = &bootable.image.image_sha256;
         let inputs = Inputs::new(&request.spec, image, &self.version, &request.job, self.cold);
         if self.resume
             && let Some(report) = journal::kept(&request.folder, &inputs)?
@@ -240,10 +252,8 @@ impl Boot for Booter {
         self.budget.at_once(need(&cell.guest))
     }
 
-    fn environment(&self) -> (Option<Chosen>, Option<String>) {
-        let stem =
-            |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        (self.chosen.get().cloned(), self.initramfs.get().and_then(stem))
+    fn accelerator(&self) -> Option<Chosen> {
+        self.chosen.get().cloned()
     }
 }
 
@@ -274,6 +284,5 @@ pub async fn environment(qemu: Option<&Path>) -> Environment {
         ),
         qemu: version.unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
         accelerator: None,
-        initramfs: None,
     }
 }

@@ -7,5 +7,6 @@ pub mod folder;
 pub mod host;
 pub mod journal;
 pub mod pipeline;
+mod program;
 pub mod result;
 pub mod selection;

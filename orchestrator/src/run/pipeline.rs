@@ -5,7 +5,7 @@
 
 use std::cell::Cell as Flag;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
 use kvet_records::{Job, PROTOCOL_VERSION};
@@ -13,6 +13,7 @@ use kvet_records::{Job, PROTOCOL_VERSION};
 use super::boots::Chain;
 use super::event::Events;
 use super::folder::RunFolder;
+use super::program;
 use super::result::{
     BehaviourResult, BuildResult, CellResult, Environment, RUN_SCHEMA, RunResult, TestResult,
     VariantResult,
@@ -21,6 +22,7 @@ pub use super::selection::Selection;
 use crate::compare::behaviour::{self, Observations, Verdict};
 use crate::compare::{snapshot, splats, warnings};
 use crate::fault::{Blame, ExitCode, Fault, escape};
+use crate::guest::payload::Payload;
 use crate::kernel::build::Image;
 use crate::kernel::series::Trees;
 use crate::kernel::source::Source;
@@ -45,16 +47,36 @@ pub trait Build {
         config: &Config,
         log: PathBuf,
     ) -> impl Future<Output = Result<Image, Fault>>;
+
+    /// What a cell's guests start from. `log` gets the output of what is built
+    /// for it.
+    fn payload(
+        &self,
+        task: &str,
+        cell: &Cell,
+        source: &Source,
+        trees: &Trees,
+        log: PathBuf,
+    ) -> impl Future<Output = Result<Payload, Fault>>;
+}
+
+/// What a guest starts from.
+#[derive(Debug, Clone, Copy)]
+pub struct Bootable<'a> {
+    /// The kernel.
+    pub image: &'a Image,
+    /// The initramfs.
+    pub initramfs: &'a Path,
 }
 
 /// Runs guests.
 pub trait Boot {
-    /// Boots an image in a cell's guest with one job and watches it to its end.
+    /// Boots a cell's guest with one job and watches it to its end.
     fn boot(
         &self,
         task: &str,
         cell: &Cell,
-        image: &Image,
+        bootable: Bootable<'_>,
         job: Job,
         plan: &Plan,
         folder: PathBuf,
@@ -65,8 +87,8 @@ pub trait Boot {
         1
     }
 
-    /// The accelerator and the hash of the initramfs, once something was booted.
-    fn environment(&self) -> (Option<Chosen>, Option<String>);
+    /// The accelerator, once something was booted.
+    fn accelerator(&self) -> Option<Chosen>;
 }
 
 /// Runs a plan. Always gives a result: what went wrong is in it.
@@ -108,6 +130,7 @@ pub async fn run(
                 source: None,
                 config: cell.config.name.clone(),
                 guest: cell.guest.name.clone(),
+                initramfs: None,
                 variants: BTreeMap::new(),
                 identical: false,
                 unchanged: false,
@@ -119,13 +142,14 @@ pub async fn run(
                 tests: Vec::new(),
             },
             splats: Vec::new(),
+            payload: Payload::default(),
         };
         if let Err(fault) = experiment.run().await {
             experiment.result.faults.push(fault);
         }
         let interrupted = experiment.interrupted();
         result.cells.push(experiment.finish());
-        (result.environment.accelerator, result.environment.initramfs) = boot.environment();
+        result.environment.accelerator = boot.accelerator();
         result.settle();
         // Written after every cell: nothing that was measured is lost later.
         if let Err(fault) = folder.write_result(&result) {
@@ -162,6 +186,21 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
             done.tests.iter().any(|ran| ran.name == test.id() && ran.behaviour.is_some())
         });
         compared.extend(tests.map(|test| key(test.name.as_str())));
+    }
+    for (cell, done) in plan.cells.iter().zip(&result.cells) {
+        for test in cell.tests.iter().filter(|test| test.program.is_some()) {
+            let ran = done.tests.iter().find(|ran| ran.name == test.id());
+            let behaviour =
+                ran.filter(|ran| ran.faults.is_empty()).and_then(|ran| ran.behaviour.as_ref());
+            if behaviour.is_some_and(|found| !found.observations.values().any(program::passed)) {
+                lines.insert(format!(
+                    "nothing passed in test {} on {}, guest {}, in any variant, so it cannot show what the series breaks",
+                    test.id(),
+                    cell.kernel.name,
+                    cell.guest.name
+                ));
+            }
+        }
     }
     if plan.cells.iter().any(|cell| selection.variants_of(cell).len() < 2) {
         lines.insert("only one variant was run, so nothing was compared".to_owned());
@@ -208,6 +247,7 @@ struct Experiment<'a, B, V> {
     cell: &'a Cell,
     result: CellResult,
     splats: Vec<(VariantName, Splat)>,
+    payload: Payload,
 }
 
 impl<B: Build, V: Boot> Experiment<'_, B, V> {
@@ -245,6 +285,11 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         self.result.source = Some(source.origin.clone());
         self.result.moved_hunks.clone_from(&trees.moved);
         self.result.unchanged = trees.unchanged;
+        // Before the kernels: a program that does not build is known sooner.
+        let task = format!("selftests {}/{}", self.cell.series.name, self.cell.kernel.name);
+        let log = self.folder.build_log(&self.cell.id(), "selftests")?;
+        self.payload = self.build.payload(&task, self.cell, &source, &trees, log).await?;
+        self.result.initramfs = self.payload.hash();
         let mut images = BTreeMap::new();
         for &variant in variants {
             let task = self.task(variant, "");
@@ -450,10 +495,17 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             parameters: test.parameters.clone(),
             measure: None,
             offset_ns: 0,
+            program: self.payload.programs.get(&test.id()).cloned(),
         };
         let alone = |fault| (fault, Vec::new());
-        let booting = self.boot.boot(&task, self.cell, image, job, self.plan, folder.clone());
-        let report = booting.await.map_err(alone)?;
+        let bootable = Bootable { image, initramfs: &self.payload.initramfs };
+        let booting = self.boot.boot(&task, self.cell, bootable, job, self.plan, folder.clone());
+        let mut report = booting.await.map_err(alone)?;
+        if let Some(program) = &test.program {
+            program::settle(program.format, &mut report);
+            let said = &report.report;
+            self.folder.record_output(&folder, &said.output, &said.logs).map_err(alone)?;
+        }
         self.folder.record_samples(&task, &report.report.samples).map_err(alone)?;
         match report.fault(&task) {
             Some(fault) => Err((fault.at(folder.display()), report.splats)),

@@ -57,9 +57,6 @@ pub struct Environment {
     /// The accelerator and why; none when nothing was booted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Chosen>,
-    /// Hash of the initramfs that every guest started from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initramfs: Option<String>,
 }
 
 /// One (series, kernel, config, guest).
@@ -85,6 +82,9 @@ pub struct CellResult {
     pub config: String,
     /// Name of the guest.
     pub guest: String,
+    /// Hash of the initramfs that all guests of the cell started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initramfs: Option<String>,
     /// The images.
     pub variants: BTreeMap<VariantName, VariantResult>,
     /// Base and patched are the same image.

@@ -221,6 +221,7 @@ impl Selftest {
                 parameters: row.test.parameters.clone(),
                 measure: None,
                 offset_ns: 0,
+                program: None,
             },
             limits,
             vmlinux,

@@ -14,6 +14,19 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::run::event::{Events, RunEvent};
 
+/// The folders of the cache.
+const PARTS: [&str; 10] = [
+    "applied",
+    "images",
+    "initramfs",
+    "kselftests",
+    "locks",
+    "probes",
+    "scratch",
+    "sources",
+    "states",
+    "trees",
+];
 /// How often a held lock is tried again.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
@@ -53,17 +66,7 @@ impl Store {
     pub fn open(root: &Path) -> Result<Self, Fault> {
         let root = std::path::absolute(root)
             .map_err(|error| Fault::io("find the cache folder", &error))?;
-        for part in [
-            "applied",
-            "images",
-            "initramfs",
-            "locks",
-            "probes",
-            "scratch",
-            "sources",
-            "states",
-            "trees",
-        ] {
+        for part in PARTS {
             let folder = root.join(part);
             std::fs::create_dir_all(&folder).map_err(|error| {
                 Fault::io(format!("make the cache folder {}", folder.display()), &error)

@@ -52,6 +52,9 @@ pub struct Report {
     pub observations: BTreeMap<String, Value>,
     /// Measured numbers in the order of their arrival.
     pub samples: Vec<Sample>,
+    /// Lines that a program wrote to standard output, as they came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub output: Vec<String>,
     /// Lines for people.
     pub logs: Vec<String>,
     /// Reasons for what was not run.
@@ -215,6 +218,14 @@ impl Session {
                 self.report.samples.push(sample);
                 Ok(())
             }
+            Record::Output { text } => {
+                self.count("a line of output")?;
+                if self.job.program.is_none() {
+                    return Err("output of a program that was not asked for".to_owned());
+                }
+                self.report.output.push(text);
+                Ok(())
+            }
             Record::Log { text } => {
                 self.count("a log line")?;
                 self.report.logs.push(escape(&text));
@@ -356,6 +367,7 @@ mod tests {
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            program: None,
         }
     }
 
@@ -399,6 +411,10 @@ mod tests {
         let cases: &[(&[&str], &str)] = &[
             (&[START], "start out of order"),
             (&[HELLO, HELLO], "a second hello"),
+            (
+                &[HELLO, START, r#"{"record":"output","text":"ok 1 a"}"#],
+                "output of a program that was not asked for",
+            ),
             (&[HELLO, START, &end(1)], "end counts 1 records, but 0 arrived"),
             (&[HELLO, &end(0)], "completed without a start"),
             (&[HELLO, START, &end(0), &end(0)], "end out of order"),

@@ -133,6 +133,7 @@ async fn probe(
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            program: None,
         },
         limits: Limits { boot: PROBE_DEADLINE, test: PROBE_DEADLINE },
         vmlinux: PathBuf::new(),
