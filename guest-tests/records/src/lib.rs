@@ -29,6 +29,10 @@ pub const RECORDS_PORT: &str = "kvet.records";
 /// Longest line in bytes, line end excluded, in either direction.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
+/// How the text of each `log` record begins that describes the machine before
+/// the test: `environment.NAME = VALUE`.
+pub const ENVIRONMENT_PREFIX: &str = "environment.";
+
 /// Most records that one job may produce.
 pub const MAX_RECORDS: u64 = 100_000;
 

@@ -29,6 +29,7 @@
 
 mod context;
 pub mod cpu;
+pub mod environment;
 pub mod khugepaged;
 pub mod mapping;
 pub mod proc;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use kvet_records::{Job, Parameters};
 
-use super::{Context, Parameter, Stop, TestResult, Why};
+use super::{Context, Parameter, Stop, TestResult, Why, environment};
 
 /// Argument that makes the guest binary run one job, which is the next argument.
 pub const TEST_ARGUMENT: &str = "test";
@@ -51,7 +51,10 @@ fn run(job: &str, out: Box<dyn Write>) -> TestResult {
             .finish(&job.id, |_| Err(Stop::fail(format!("no test {:?}", job.test))));
     };
     match merge(test.parameters, &job.parameters) {
-        Ok(parameters) => Context::new(parameters, out).finish(&job.id, test.run),
+        Ok(parameters) => Context::new(parameters, out).finish(&job.id, |context| {
+            environment::log(context)?;
+            (test.run)(context)
+        }),
         Err(stop) => Context::new(Parameters::new(), out).finish(&job.id, |_| Err(stop)),
     }
 }
