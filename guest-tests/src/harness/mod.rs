@@ -32,6 +32,7 @@ pub mod cpu;
 pub mod environment;
 pub mod khugepaged;
 pub mod mapping;
+pub mod needs;
 pub mod proc;
 pub mod process_madvise;
 mod result;

@@ -78,6 +78,7 @@ mod tests {
     const KNOWN: &[Parameter] = &[
         Parameter { name: "count", summary: "how many", default: Default::Integer(4) },
         Parameter { name: "mode", summary: "how", default: Default::Text("fast") },
+        Parameter { name: "loud", summary: "whether", default: Default::Bool(true) },
     ];
 
     #[test]
@@ -86,6 +87,10 @@ mod tests {
         let context = Context::new(merge(KNOWN, &given).unwrap(), Box::new(io::sink()));
         assert_eq!(context.integer::<u8>("count"), Ok(7));
         assert!(context.integer::<u8>("mode").is_err());
+        assert_eq!(context.text("mode").as_deref(), Ok("fast"));
+        assert!(context.text("count").is_err());
+        assert_eq!(context.flag("loud"), Ok(true));
+        assert!(context.flag("mode").is_err());
         assert!(context.integer::<u8>("other").is_err());
     }
 
