@@ -39,13 +39,13 @@ fn a_misspelt_key_deep_inside_is_shown_too() {
 #[test]
 fn names_that_nobody_has_are_all_reported_at_once() {
     let text =
-        demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.13");
+        demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.122");
     let ended = run(&text);
     refused(
         &ended,
         2,
         &[
-            "mine.yaml:3:11: no kernel \"debian-6.13\"",
+            "mine.yaml:3:11: no kernel \"debian-6.122\"",
             "did you mean `debian-6.12`?",
             "mine.yaml:9:12: no guest test \"khugepaged_colt\"",
             "did you mean `khugepaged_cold`?",
