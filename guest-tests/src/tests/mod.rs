@@ -4,6 +4,7 @@
 pub mod khugepaged_cold;
 pub mod process_madvise;
 pub mod selftest;
+pub mod thp_disable;
 
 use kvet_records::{ParameterInfo, TestInfo};
 
@@ -11,7 +12,9 @@ use crate::harness::Test;
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [&khugepaged_cold::TEST, &process_madvise::TEST].into_iter().chain(selftest::TESTS)
+    [&khugepaged_cold::TEST, &process_madvise::TEST, &thp_disable::TEST]
+        .into_iter()
+        .chain(selftest::TESTS)
 }
 
 /// The test of that name.
