@@ -15,7 +15,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         [harness::TEST_ARGUMENT, job] => harness::run_job(job),
-        [harness::TASK_ARGUMENT] => harness::task::serve(),
+        [harness::TASK_ARGUMENT] => harness::task::serve(false),
+        [harness::TASK_ARGUMENT, harness::EXECUTED_ARGUMENT] => harness::task::serve(true),
         // Last, so that `list` is harmless as process 1 of a container, too.
         _ if std::process::id() == 1 => init::main(),
         _ => {

@@ -39,13 +39,13 @@ fn a_misspelt_key_deep_inside_is_shown_too() {
 #[test]
 fn names_that_nobody_has_are_all_reported_at_once() {
     let text =
-        demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.13");
+        demo_plan("{name: khugepaged_colt, guests: [upp]}").replace("debian-6.12", "debian-6.122");
     let ended = run(&text);
     refused(
         &ended,
         2,
         &[
-            "mine.yaml:3:11: no kernel \"debian-6.13\"",
+            "mine.yaml:3:11: no kernel \"debian-6.122\"",
             "did you mean `debian-6.12`?",
             "mine.yaml:9:12: no guest test \"khugepaged_colt\"",
             "did you mean `khugepaged_cold`?",
@@ -82,6 +82,10 @@ fn a_plan_that_is_not_there_is_named_with_those_that_are() {
     let project = Project::new();
     refused(&project.kvet(&["run", "khugepaged-colt"]), 2, &["did you mean `khugepaged-cold`?"]);
     refused(&project.kvet(&["run", "none/such.yaml"]), 2, &["no plan"]);
+    let (plan, dotted) = ("configs/plans/khugepaged-cold.yaml", "configs/plans/cold-6.12.yaml");
+    std::fs::copy(project.path().join(plan), project.path().join(dotted)).unwrap();
+    refused(&project.kvet(&["run", "cold-6.1"]), 2, &["did you mean `cold-6.12`?"]);
+    refused(&project.kvet(&["run", "cold-6.12", "-t", "other"]), 2, &["its tests are:"]);
     refused(
         &project.kvet(&["run", "khugepaged-cold", "-t", "other"]),
         2,

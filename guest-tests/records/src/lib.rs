@@ -38,6 +38,10 @@ pub const MAX_OUTPUT_LINES: u64 = 50_000;
 /// Most bytes of records that a program's output may come to.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 
+/// How the text of each `log` record begins that describes the machine before
+/// the test: `environment.NAME = VALUE`.
+pub const ENVIRONMENT_PREFIX: &str = "environment.";
+
 /// Most records that one job may produce.
 pub const MAX_RECORDS: u64 = 100_000;
 

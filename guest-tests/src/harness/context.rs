@@ -108,6 +108,28 @@ impl Context {
         }
     }
 
+    /// A parameter that is a yes or no.
+    ///
+    /// # Errors
+    /// The test has no such parameter.
+    pub fn flag(&self, name: &str) -> TestResult<bool> {
+        match self.parameters.get(name) {
+            Some(&Value::Bool(value)) => Ok(value),
+            other => Err(Stop::fail(format!("parameter {name} is {other:?}, not true or false"))),
+        }
+    }
+
+    /// A parameter that is a word.
+    ///
+    /// # Errors
+    /// The test has no such parameter.
+    pub fn text(&self, name: &str) -> TestResult<String> {
+        match self.parameters.get(name) {
+            Some(Value::Text(value)) => Ok(value.clone()),
+            other => Err(Stop::fail(format!("parameter {name} is {other:?}, not a word"))),
+        }
+    }
+
     /// Writes one record, in one write, so that a test killed at any moment has
     /// sent whole lines, as far as a pipe allows.
     fn send(&mut self, record: &Record) -> TestResult {

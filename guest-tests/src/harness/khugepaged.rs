@@ -77,6 +77,25 @@ impl Khugepaged {
         Ok(())
     }
 
+    /// Kicks until `done`, and returns how many kicks that took, or `None` if it
+    /// was not done after `limit`.
+    ///
+    /// # Errors
+    /// As for [`Khugepaged::kick`], or the error of `done`.
+    pub fn kick_until(
+        &self,
+        limit: u32,
+        mut done: impl FnMut() -> TestResult<bool>,
+    ) -> TestResult<Option<u32>> {
+        for kick in 1..=limit {
+            self.kick()?;
+            if done()? {
+                return Ok(Some(kick));
+            }
+        }
+        Ok(None)
+    }
+
     /// Kicks until khugepaged has been through its whole list, on which there
     /// must be nothing to collapse. Its next pass starts at the list's head.
     ///
@@ -106,6 +125,18 @@ impl Khugepaged {
             Ok(rests.then_some(()))
         })
     }
+}
+
+/// A task with `size` bytes of touched small pages that is the last on
+/// khugepaged's list.
+///
+/// # Errors
+/// The task cannot be started or does not answer.
+pub fn listed_task(name: &str, size: usize) -> TestResult<Task> {
+    let mut task = Task::start(name, size)?;
+    task.touch(0..size)?;
+    task.advise(Advice::Huge, 0..size)?;
+    Ok(task)
 }
 
 /// How often khugepaged has been through its whole list.

@@ -29,9 +29,11 @@
 
 mod context;
 pub mod cpu;
+pub mod environment;
 mod faults;
 pub mod khugepaged;
 pub mod mapping;
+pub mod needs;
 pub mod proc;
 pub mod process_madvise;
 mod result;
@@ -49,7 +51,7 @@ pub use mapping::{Advice, Mapping};
 pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};
 pub use run::{TEST_ARGUMENT, run_job};
-pub use task::{TASK_ARGUMENT, Task};
+pub use task::{EXECUTED_ARGUMENT, TASK_ARGUMENT, Task};
 pub use tracefs::EventCounter;
 pub use tunable::Tunables;
 pub use vmstat::VmCounter;

@@ -34,6 +34,17 @@ impl Status {
     }
 }
 
+/// Whether process `pid` may have huge pages, as /proc/PID/status says; `None` if
+/// it does not say, as kernels before 5.0.
+///
+/// # Errors
+/// There is no such process.
+pub fn thp_enabled(pid: u32) -> TestResult<Option<bool>> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).why(format_args!("read {path}"))?;
+    Ok(field(&text, "THP_enabled:").map(|word| word == "1"))
+}
+
 /// The first word behind `key` at the start of a line.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next())

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use kvet_records::{Job, Parameters};
 
-use super::{Context, Parameter, Stop, TestResult, Why};
+use super::{Context, Parameter, Stop, TestResult, Why, environment};
 
 /// Argument that makes the guest binary run one job, which is the next argument.
 pub const TEST_ARGUMENT: &str = "test";
@@ -51,7 +51,10 @@ fn run(job: &str, out: Box<dyn Write>) -> TestResult {
             .finish(&job.id, |_| Err(Stop::fail(format!("no test {:?}", job.test))));
     };
     match merge(test.parameters, &job.parameters) {
-        Ok(parameters) => Context::new(parameters, out).finish(&job.id, test.run),
+        Ok(parameters) => Context::new(parameters, out).finish(&job.id, |context| {
+            environment::log(context)?;
+            (test.run)(context)
+        }),
         Err(stop) => Context::new(Parameters::new(), out).finish(&job.id, |_| Err(stop)),
     }
 }
@@ -75,6 +78,7 @@ mod tests {
     const KNOWN: &[Parameter] = &[
         Parameter { name: "count", summary: "how many", default: Default::Integer(4) },
         Parameter { name: "mode", summary: "how", default: Default::Text("fast") },
+        Parameter { name: "loud", summary: "whether", default: Default::Bool(true) },
     ];
 
     #[test]
@@ -83,6 +87,10 @@ mod tests {
         let context = Context::new(merge(KNOWN, &given).unwrap(), Box::new(io::sink()));
         assert_eq!(context.integer::<u8>("count"), Ok(7));
         assert!(context.integer::<u8>("mode").is_err());
+        assert_eq!(context.text("mode").as_deref(), Ok("fast"));
+        assert!(context.text("count").is_err());
+        assert_eq!(context.flag("loud"), Ok(true));
+        assert!(context.flag("mode").is_err());
         assert!(context.integer::<u8>("other").is_err());
     }
 

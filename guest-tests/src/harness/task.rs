@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that do what a test tells them, one step at a time.
 //!
-//! A [`Task`] is a fresh process with an address space of its own. It does
-//! nothing by itself: each method sends one request and returns when the task
-//! has carried it out, so a test of several tasks reads as one script and is
-//! always in the same order.
+//! A [`Task`] is a process with an address space of its own. It does nothing by
+//! itself: each method sends one request and returns when the task has carried
+//! it out, so a test of several tasks reads as one script and is always in the
+//! same order. The task's own side is [`serve`].
 
-use std::io::{self, BufRead, Read, Write};
+mod serve;
+
+use std::fs::File;
+use std::io::{self, Read, Write, pipe};
 use std::ops::Range;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 
-use super::{Advice, Mapping, Stop, TestResult, Why, proc};
+use super::process_madvise::pidfd;
+use super::{Advice, Stop, TestResult, Why, proc};
 
-/// Argument that makes the guest binary [`serve`] as a task.
-pub const TASK_ARGUMENT: &str = "task";
+pub use serve::{EXECUTED_ARGUMENT, TASK_ARGUMENT, serve};
 
 /// Longest wait for a step of a task. Touching some hundred MiB takes seconds
 /// on an emulated CPU.
@@ -30,10 +35,19 @@ const MAX_REPLY_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Task {
     name: String,
-    child: Child,
-    requests: ChildStdin,
-    replies: ChildStdout,
+    process: Process,
+    requests: File,
+    replies: File,
     memory: Range<usize>,
+}
+
+/// Whose child the task is.
+#[derive(Debug)]
+enum Process {
+    /// The test's.
+    Ours(Child),
+    /// That of the task which forked it.
+    Forked { pid: u32, pidfd: OwnedFd },
 }
 
 impl Task {
@@ -49,19 +63,64 @@ impl Task {
             .stdout(Stdio::piped())
             .spawn()
             .why(format_args!("start task {name}"))?;
-        let requests = child.stdin.take().why("task has no stdin")?;
-        let replies = child.stdout.take().why("task has no stdout")?;
-        let mut task = Self { name: name.to_owned(), child, requests, replies, memory: 0..0 };
-        let reply = task.request(&format!("map {len}"))?;
-        let start: usize = reply.parse().why(format_args!("task {name}: map: {reply:?}"))?;
-        task.memory = start..start + len;
+        let requests = OwnedFd::from(child.stdin.take().why("task has no stdin")?);
+        let replies = OwnedFd::from(child.stdout.take().why("task has no stdout")?);
+        let mut task = Self {
+            name: name.to_owned(),
+            process: Process::Ours(child),
+            requests: requests.into(),
+            replies: replies.into(),
+            memory: 0..0,
+        };
+        task.map(len)?;
         Ok(task)
+    }
+
+    /// Forks the task. The new one, `name`, shares the memory, copy-on-write.
+    ///
+    /// # Errors
+    /// The task cannot fork, or is gone or does not answer.
+    pub fn fork(&mut self, name: &str) -> TestResult<Self> {
+        let (requests_end, requests) = pipe().why("make a pipe")?;
+        let (replies, replies_end) = pipe().why("make a pipe")?;
+        let ends = (requests_end.as_raw_fd(), replies_end.as_raw_fd());
+        let reply = self.request(&format!("fork {} {} {}", std::process::id(), ends.0, ends.1))?;
+        let pid: u32 = reply.parse().why(format_args!("task {name}: fork: {reply:?}"))?;
+        let mut task = Self {
+            name: name.to_owned(),
+            process: Process::Forked { pid, pidfd: pidfd(pid)? },
+            requests: OwnedFd::from(requests).into(),
+            replies: OwnedFd::from(replies).into(),
+            memory: self.memory.clone(),
+        };
+        task.receive("fork")?;
+        Ok(task)
+    }
+
+    /// Executes the same program again in the task's process, which then has
+    /// `len` bytes of new memory, as in [`Task::start`], instead of the old.
+    ///
+    /// # Errors
+    /// The task cannot execute it, or is gone or does not answer.
+    pub fn execute(&mut self, len: usize) -> TestResult {
+        self.request("execute")?;
+        self.map(len)
+    }
+
+    fn map(&mut self, len: usize) -> TestResult {
+        let reply = self.request(&format!("map {len}"))?;
+        let start: usize = reply.parse().why(format_args!("task {}: map: {reply:?}", self.name))?;
+        self.memory = start..start + len;
+        Ok(())
     }
 
     /// Process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        match &self.process {
+            Process::Ours(child) => child.id(),
+            Process::Forked { pid, .. } => *pid,
+        }
     }
 
     /// Address, in the task, of the first byte of its memory.
@@ -108,6 +167,34 @@ impl Task {
         Ok(())
     }
 
+    /// Maps `count` areas (VMAs) of one page each, beside the memory, that cannot
+    /// be merged. They stay until the task ends.
+    ///
+    /// # Errors
+    /// The kernel made another number of areas; the task is gone or does not
+    /// answer.
+    pub fn add_areas(&mut self, count: usize) -> TestResult {
+        self.request(&format!("areas {count}")).map(drop)
+    }
+
+    /// Disables huge pages in the task, or enables them again, with
+    /// `PR_SET_THP_DISABLE`.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the task is gone or does not answer.
+    pub fn disable_thp(&mut self, disable: bool) -> TestResult {
+        self.request(&format!("disable_thp {disable}")).map(drop)
+    }
+
+    /// Whether huge pages are disabled in the task, by `PR_GET_THP_DISABLE`.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the task is gone or does not answer.
+    pub fn thp_disabled(&mut self) -> TestResult<bool> {
+        let reply = self.request("thp_disabled")?;
+        reply.parse().why(format_args!("task {}: thp_disabled: {reply:?}", self.name))
+    }
+
     /// Bytes of the memory that are mapped with huge pages.
     ///
     /// # Errors
@@ -118,8 +205,13 @@ impl Task {
 
     /// Sends one line and returns what the task answers.
     fn request(&mut self, line: &str) -> TestResult<String> {
+        writeln!(self.requests, "{line}").why(format_args!("task {}: {line}", self.name))?;
+        self.receive(line)
+    }
+
+    /// What the task answers to `line`.
+    fn receive(&mut self, line: &str) -> TestResult<String> {
         let name = &self.name;
-        writeln!(self.requests, "{line}").why(format_args!("task {name}: {line}"))?;
         let reply =
             read_line(&mut self.replies, DEADLINE).why(format_args!("task {name}: {line}"))?;
         match reply.split_once(' ') {
@@ -132,21 +224,25 @@ impl Task {
 impl Drop for Task {
     fn drop(&mut self) {
         // It can only have ended before; then there is nothing to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        match &mut self.process {
+            Process::Ours(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            Process::Forked { pidfd, .. } => {
+                let _ = pidfd_send_signal(&*pidfd, Signal::KILL);
+                let _ = wait_for_input(pidfd, DEADLINE);
+            }
+        }
     }
 }
 
 /// Reads one line, with its end removed, that must be there by `deadline`.
-fn read_line(from: &mut ChildStdout, deadline: Duration) -> io::Result<String> {
+fn read_line(from: &mut File, deadline: Duration) -> io::Result<String> {
     let start = Instant::now();
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
-        let left = deadline.saturating_sub(start.elapsed());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        if poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&timeout))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-        }
+        wait_for_input(&*from, deadline.saturating_sub(start.elapsed()))?;
         let mut buffer = [0; 256];
         let count = from.read(&mut buffer)?;
         if count == 0 {
@@ -161,79 +257,12 @@ fn read_line(from: &mut ChildStdout, deadline: Duration) -> io::Result<String> {
     String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The task's side: carries out requests until there are no more.
-#[must_use]
-pub fn serve() -> ExitCode {
-    let mut memory = None;
-    for request in io::stdin().lock().lines() {
-        let Ok(request) = request else {
-            return ExitCode::FAILURE;
-        };
-        let reply = match answer(&request, &mut memory) {
-            Ok(value) => format!("ok {value}\n"),
-            Err(Stop::Fail(why) | Stop::Skip(why)) => format!("{request}: {why}\n"),
-        };
-        if io::stdout().lock().write_all(reply.as_bytes()).is_err() {
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
-}
-
-/// Carries out one request and returns the value of its reply.
-fn answer(request: &str, memory: &mut Option<Mapping>) -> TestResult<String> {
-    let words: Vec<&str> = request.split(' ').collect();
-    let number = |word: &str| word.parse::<usize>().why(format_args!("{word:?} is no number"));
-    match words[..] {
-        ["map", len] => {
-            let mapping = memory.insert(Mapping::anonymous(number(len)?)?);
-            return Ok(mapping.address().to_string());
-        }
-        ["unmap"] => drop(memory.take().why("nothing is mapped")?),
-        ["touch", start, end] => {
-            let mapping = memory.as_ref().why("nothing is mapped")?;
-            mapping.touch(within(mapping, number(start)?..number(end)?)?);
-        }
-        ["advise", start, end, name] => {
-            let mapping = memory.as_ref().why("nothing is mapped")?;
-            let advice = Advice::from_name(name).why("no such advice")?;
-            mapping.advise(advice, within(mapping, number(start)?..number(end)?)?)?;
-        }
-        _ => return Err(Stop::fail("no such request")),
-    }
-    Ok(String::new())
-}
-
-/// `range`, unless it leaves the mapping.
-fn within(mapping: &Mapping, range: Range<usize>) -> TestResult<Range<usize>> {
-    (range.start <= range.end && range.end <= mapping.len())
-        .then_some(range)
-        .why("the range leaves the mapping")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_carries_out_its_requests() {
-        let mut memory = None;
-        let mut ask = |request: &str| answer(request, &mut memory);
-        assert!(ask("touch 0 1").is_err());
-        assert!(ask("map 8192").unwrap().parse::<usize>().is_ok());
-        assert_eq!(ask("touch 0 8192").unwrap(), "");
-        assert_eq!(ask("advise 0 4096 dontneed").unwrap(), "");
-        assert_eq!(ask("unmap").unwrap(), "");
-        assert!(ask("unmap").is_err());
-    }
-
-    #[test]
-    fn a_request_that_makes_no_sense_is_an_error() {
-        let mut memory = Some(Mapping::anonymous(4096).unwrap());
-        for request in
-            ["", "map", "map x", "map 1", "touch 0 8192", "touch 2 1", "advise 0 1 warm", "fly"]
-        {
-            assert!(answer(request, &mut memory).is_err(), "{request:?}");
-        }
+/// Waits until `file` has something to read or, if it is a pidfd, its process
+/// has ended.
+fn wait_for_input(file: impl AsFd, deadline: Duration) -> io::Result<()> {
+    let timeout = Timespec::try_from(deadline).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&timeout))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")),
+        _ => Ok(()),
     }
 }

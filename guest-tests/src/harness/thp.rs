@@ -64,7 +64,7 @@ pub fn start_state(tunables: &mut Tunables) -> TestResult {
 }
 
 /// The folders of the single sizes, in order. Kernels before 6.8 have none.
-fn sizes(folder: &Path) -> TestResult<Vec<PathBuf>> {
+pub(super) fn sizes(folder: &Path) -> TestResult<Vec<PathBuf>> {
     let what = format_args!("list {}", folder.display()).to_string();
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).why(&what)? {

@@ -4,13 +4,14 @@
 pub mod khugepaged_cold;
 pub mod process_madvise;
 pub mod selftest;
+pub mod thp_disable;
 
 use kvet_records::{ParameterInfo, TestInfo};
 
 use crate::harness::Test;
 
 /// The tests with a file of their own; `kvet new-test` adds to them.
-const OWN: &[&Test] = &[&khugepaged_cold::TEST, &process_madvise::TEST];
+const OWN: &[&Test] = &[&khugepaged_cold::TEST, &process_madvise::TEST, &thp_disable::TEST];
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {

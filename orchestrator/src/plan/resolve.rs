@@ -31,7 +31,9 @@ pub fn find_plan(argument: &Path) -> Result<PathBuf, Fault> {
         return Ok(argument.to_owned());
     }
     let missing = || Fault::plan(format!("no plan {:?}", argument.display().to_string()));
-    if argument.components().count() > 1 || argument.extension().is_some() {
+    // A name may hold dots, such as those of a kernel's version.
+    let is_file_name = argument.extension().is_some_and(|found| found == "yaml");
+    if argument.components().count() > 1 || is_file_name {
         return Err(missing().help("check the path"));
     }
     let here =

@@ -2,7 +2,7 @@
 //! Why a VM ended, and whose fault that is. Only a matching `end` record makes
 //! a boot complete: every other ending is a fault, whatever QEMU's exit status.
 
-use kvet_records::Outcome;
+use kvet_records::{ENVIRONMENT_PREFIX, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::console::BootPhase;
@@ -237,6 +237,28 @@ impl BootReport {
                 signal_name(*signal)
             )),
         };
-        Some(fault.evidence(&self.report.logs.join("\n")))
+        Some(fault.evidence(&said(&self.report.logs)))
+    }
+}
+
+/// What a test has said itself. What its machine was like is in the boot's records.
+fn said(logs: &[String]) -> String {
+    let lines: Vec<&str> = logs
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !line.starts_with(ENVIRONMENT_PREFIX))
+        .collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_test_is_heard_and_its_machine_is_not() {
+        let logs = ["environment.cpu.model = M", "environment = odd", "a\nb"].map(str::to_owned);
+        assert_eq!(said(&logs), "environment = odd\na\nb");
+        assert_eq!(said(&[]), "");
     }
 }
