@@ -29,21 +29,26 @@
 
 mod context;
 pub mod cpu;
+pub mod failing;
 pub mod khugepaged;
 pub mod mapping;
+pub mod neighbour;
 pub mod proc;
 pub mod process_madvise;
 mod result;
 mod run;
+pub mod swap;
 pub mod task;
 pub mod thp;
 mod tracefs;
 mod tunable;
+pub mod userfault;
 mod vmstat;
 mod wait;
 
 pub use context::Context;
 pub use mapping::{Advice, Mapping};
+pub use neighbour::Neighbour;
 pub use proc::vmstat;
 pub use result::{Stop, TestResult, Why};
 pub use run::{TEST_ARGUMENT, run_job};
