@@ -11,7 +11,14 @@ use crate::harness::Test;
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
-    [&khugepaged_cold::TEST, &process_madvise::TEST].into_iter().chain(selftest::TESTS)
+    [
+        &khugepaged_cold::TEST,
+        &process_madvise::TEST,
+        &process_madvise::smp::TEST,
+        &process_madvise::pressure::TEST,
+    ]
+    .into_iter()
+    .chain(selftest::TESTS)
 }
 
 /// The test of that name.
