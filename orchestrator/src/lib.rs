@@ -23,4 +23,5 @@ pub mod compare;
 pub mod report;
 pub mod run;
 
+pub mod mutants;
 pub mod selftest;
