@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test bench kills soak selftest fuzz lint setup install clean
+.PHONY: all demo test bench kills soak selftest mutants fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -32,6 +32,10 @@ soak: setup
 # Breaks kernels in every way that kvet knows and checks what it says of each.
 selftest: setup
 	$(CARGO) run --release --package kvet -- selftest
+
+# Our own series with a mistake in them, one at a time: do their tests notice?
+mutants: setup
+	$(CARGO) run --release --package kvet -- mutants
 
 # Ten minutes for each reader of untrusted input.
 fuzz:

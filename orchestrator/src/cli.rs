@@ -16,6 +16,7 @@ use crate::host::budget::Budget;
 use crate::host::doctor;
 use crate::inspect;
 use crate::kernel::build::Builder;
+use crate::mutants::{self, Mutants};
 use crate::plan::Plan;
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
@@ -159,6 +160,16 @@ enum Command {
         /// A shell script, also where kvet's guest tests are at hand.
         #[arg(long)]
         script: bool,
+    },
+    /// Would the tests of kvet's own series notice a mistake in them?
+    #[command(hide = true)]
+    Mutants {
+        /// Only this mutant (may be repeated).
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+        /// Guests at once; one for each CPU by default.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+        guests: Option<u16>,
     },
     /// What kvet reads out of a file.
     #[command(subcommand)]
@@ -345,6 +356,7 @@ impl Cli {
                 let selection = selftest::Selection { rows: only.clone(), configs: config.clone() };
                 self.selftest(&selection, *guests).await.map_err(|fault| vec![fault])
             }
+            Command::Mutants { only, guests } => self.mutants(only, *guests).await,
             Command::Inspect(what) => {
                 let whole = |page| (page, true);
                 let page = match what {
@@ -492,6 +504,45 @@ impl Cli {
         let outcomes = outcomes?;
         print(&selftest::render(&outcomes));
         Ok(selftest::exit_code(&outcomes))
+    }
+
+    async fn mutants(&self, only: &[String], guests: Option<u16>) -> Result<ExitCode, Vec<Fault>> {
+        let (mutants, events) = self.mutants_driver(guests).await.map_err(|fault| vec![fault])?;
+        let outcomes = mutants.run(only).await;
+        events.close();
+        let outcomes = outcomes?;
+        print(&mutants::render(&outcomes));
+        Ok(mutants::exit_code(&outcomes))
+    }
+
+    async fn mutants_driver(&self, guests: Option<u16>) -> Result<(Mutants, Events), Fault> {
+        let qemu = find_qemu()?;
+        let store = self.global.store()?;
+        let budget = self.global.budget()?;
+        let folder = RunFolder::create(&self.global.runs_dir, "mutants")?;
+        let events = Events::default();
+        folder.record_events(&events)?;
+        if !self.global.quiet {
+            progress::subscribe(&events, self.global.verbose);
+        }
+        let stop = stop_on_signals()?;
+        let builder = self.builder(&store, &budget, &events, &stop);
+        let booter = Booter {
+            store,
+            budget,
+            events: events.clone(),
+            stop,
+            choice: self.global.accel,
+            version: environment(Some(&qemu)).await.qemu,
+            qemu,
+            // Each kernel is booted once.
+            cold: true,
+            resume: false,
+            probe_folder: folder.path().join("probe"),
+            chosen: tokio::sync::OnceCell::new(),
+        };
+        let guests = guests.map_or_else(cpus, usize::from);
+        Ok((Mutants { builder, booter, folder, guests }, events))
     }
 
     fn builder(

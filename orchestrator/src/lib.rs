@@ -25,5 +25,6 @@ pub mod report;
 pub mod run;
 
 pub mod inspect;
+pub mod mutants;
 pub mod scaffold;
 pub mod selftest;

@@ -38,10 +38,12 @@ pub enum Advice {
     DontDump,
     /// `MADV_POPULATE_WRITE`
     PopulateWrite,
+    /// `MADV_PAGEOUT`
+    PageOut,
 }
 
 impl Advice {
-    const NAMES: [(Self, &'static str, rustix::mm::Advice); 8] = [
+    const NAMES: [(Self, &'static str, rustix::mm::Advice); 9] = [
         (Self::Huge, "hugepage", rustix::mm::Advice::LinuxHugepage),
         (Self::NoHuge, "nohugepage", rustix::mm::Advice::LinuxNoHugepage),
         (Self::Cold, "cold", rustix::mm::Advice::LinuxCold),
@@ -50,6 +52,7 @@ impl Advice {
         (Self::DontNeedLocked, "dontneed_locked", rustix::mm::Advice::LinuxDontneedLocked),
         (Self::DontDump, "dontdump", rustix::mm::Advice::LinuxDontDump),
         (Self::PopulateWrite, "populate_write", rustix::mm::Advice::LinuxPopulateWrite),
+        (Self::PageOut, "pageout", rustix::mm::Advice::LinuxPageOut),
     ];
 
     /// The advice's name in lower case, without `MADV_`.
@@ -83,6 +86,10 @@ pub struct Mapping {
     len: usize,
     holes: Vec<Range<usize>>,
 }
+
+#[expect(unsafe_code, reason = "memory belongs to a process, not to a thread")]
+// SAFETY: a mapping may be used and unmapped by any thread, one at a time.
+unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes of private anonymous memory; they must be a positive
@@ -166,7 +173,7 @@ impl Mapping {
     /// Address of the first byte.
     #[must_use]
     pub fn address(&self) -> usize {
-        self.start.addr()
+        self.start.expose_provenance()
     }
 
     /// Writes to one byte of every page that starts in `range`, in bytes from the
@@ -215,6 +222,34 @@ impl Mapping {
         let same = first == u64::from_ne_bytes([value; 8])
             && (1..PAGE / 8).all(|index| word(index) == first);
         same.then_some(value)
+    }
+
+    /// The eight bytes at `offset`, which is a multiple of eight.
+    ///
+    /// # Panics
+    /// `offset` is no such multiple, leaves the mapping or is in a hole.
+    #[expect(unsafe_code, reason = "reads through a raw pointer, so that every read happens")]
+    #[must_use]
+    pub fn word(&self, offset: usize) -> u64 {
+        assert!(offset.is_multiple_of(8), "{offset} is not at a word");
+        self.check_mapped(&(offset..offset + 8));
+        // SAFETY: the word is in the mapping, which is readable, is aligned, and
+        // there are no references to it.
+        unsafe { self.start.wrapping_byte_add(offset).cast::<u64>().read_volatile() }
+    }
+
+    /// Writes to the first eight bytes of every page that starts in `range`, in
+    /// bytes from the mapping's start.
+    ///
+    /// # Panics
+    /// `range` leaves the mapping or touches a hole.
+    #[expect(unsafe_code, reason = "writes through a raw pointer, so that every write happens")]
+    pub fn mark(&self, range: Range<usize>, value: u64) {
+        self.check_mapped(&range);
+        for offset in range.step_by(PAGE) {
+            // SAFETY: as for `word`; the mapping is writable.
+            unsafe { self.start.wrapping_byte_add(offset).cast::<u64>().write_volatile(value) };
+        }
     }
 
     /// Unmaps `range`, in bytes from the mapping's start, and leaves a hole.

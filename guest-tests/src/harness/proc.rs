@@ -56,9 +56,21 @@ fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// # Errors
 /// The process is gone, or the kernel does not say.
 pub fn huge_bytes(pid: u32, range: Range<usize>) -> TestResult<u64> {
+    smaps(pid, &range, "AnonHugePages:")
+}
+
+/// Bytes of process `pid` in `range` of its addresses that are in swap.
+///
+/// # Errors
+/// The process is gone, or the kernel does not say.
+pub fn swap_bytes(pid: u32, range: Range<usize>) -> TestResult<u64> {
+    smaps(pid, &range, "Swap:")
+}
+
+fn smaps(pid: u32, range: &Range<usize>, key: &str) -> TestResult<u64> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).why(format_args!("read {path}"))?;
-    sum_smaps(&text, &range, "AnonHugePages:").why(format_args!("cannot understand {path}"))
+    sum_smaps(&text, range, key).why(format_args!("no {key} of {range:x?} in {path}"))
 }
 
 /// Number of areas (VMAs) of process `pid` that begin in `range` of its addresses.

@@ -5,9 +5,11 @@
 //! nor sees what else is traced. The kernel itself selects the events by a
 //! filter, and only while the counted code runs is anything recorded.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Stop, TestResult, Why};
 
@@ -38,9 +40,12 @@ impl EventCounter {
         if !Path::new(TRACEFS).join(&path).exists() {
             return Err(Stop::skip(format!("the kernel has no trace event {system}:{event}")));
         }
+        // One process may count one event in several ways.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(TRACEFS)
             .join("instances")
-            .join(format!("kvet-{}-{event}", std::process::id()));
+            .join(format!("kvet-{}-{number}", std::process::id()));
         fs::create_dir(&folder).why(format_args!("make {}", folder.display()))?;
         let instance = Instance(folder);
         let folder = &instance.0;
@@ -64,24 +69,47 @@ impl EventCounter {
     /// # Errors
     /// The kernel does not say, or has lost events.
     pub fn count<T>(&mut self, counted: impl FnOnce() -> T) -> TestResult<(T, u64)> {
+        let value = self.record(counted)?;
+        Ok((value, self.recorded()?.values().sum()))
+    }
+
+    /// The same, by the CPU on which an event happened.
+    ///
+    /// # Errors
+    /// As for [`EventCounter::count`].
+    pub fn count_by_cpu<T>(
+        &mut self,
+        counted: impl FnOnce() -> T,
+    ) -> TestResult<(T, BTreeMap<usize, u64>)> {
+        let value = self.record(counted)?;
+        Ok((value, self.recorded()?))
+    }
+
+    /// Runs `counted` with tracing on. Counters may be nested.
+    fn record<T>(&mut self, counted: impl FnOnce() -> T) -> TestResult<T> {
         fs::write(self.instance.0.join("trace"), "").why("empty the trace")?;
         self.switch.write_all(b"1").why("switch tracing on")?;
         let value = counted();
         self.switch.write_all(b"0").why("switch tracing off")?;
-        Ok((value, self.recorded()?))
+        Ok(value)
     }
 
-    /// Number of events in the buffers of all CPUs.
-    fn recorded(&self) -> TestResult<u64> {
+    /// Number of events in the buffer of each CPU.
+    fn recorded(&self) -> TestResult<BTreeMap<usize, u64>> {
         let folder = self.instance.0.join("per_cpu");
-        let mut sum = 0;
+        let mut by_cpu = BTreeMap::new();
         for entry in fs::read_dir(&folder).why(format_args!("list {}", folder.display()))? {
-            let path = entry.why("list the buffers")?.path().join("stats");
+            let entry = entry.why("list the buffers")?;
+            let name = entry.file_name();
+            let cpu = name.to_str().and_then(|name| name.strip_prefix("cpu")?.parse().ok());
+            let cpu = cpu.why(format_args!("{} is no CPU's folder", entry.path().display()))?;
+            let path = entry.path().join("stats");
             let text = fs::read_to_string(&path).why(format_args!("read {}", path.display()))?;
-            sum +=
+            let count =
                 entries(&text).map_err(|why| Stop::fail(format!("{}: {why}", path.display())))?;
+            by_cpu.insert(cpu, count);
         }
-        Ok(sum)
+        Ok(by_cpu)
     }
 }
 

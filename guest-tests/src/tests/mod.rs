@@ -11,7 +11,13 @@ use kvet_records::{ParameterInfo, TestInfo};
 use crate::harness::Test;
 
 /// The tests with a file of their own; `kvet new-test` adds to them.
-const OWN: &[&Test] = &[&khugepaged_cold::TEST, &process_madvise::TEST, &thp_disable::TEST];
+const OWN: &[&Test] = &[
+    &khugepaged_cold::TEST,
+    &process_madvise::TEST,
+    &process_madvise::smp::TEST,
+    &process_madvise::pressure::TEST,
+    &thp_disable::TEST,
+];
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {

@@ -30,11 +30,21 @@
 //! - `flushes.ADVICE.vlen_1`: one range has nothing to be batched with.
 //! - `marked.free.vlen_N`: pages that `MADV_FREE` has put aside by the kernel's
 //!   own counter. A kernel that flushes less because it does less shows here.
+//! - `rewritten.free.vlen_N`, `dropped.free.vlen_N`: what is written after the
+//!   call stays when the kernel is told to take the pages (`MADV_PAGEOUT`), and
+//!   pages that are not written again it takes. Without a flush, the CPU would
+//!   write through a translation that hides the write from the kernel.
 //! - `neighbours.*`: pages next to a vector keep their contents.
-//! - [`semantics`] and [`kinds`] hold what must be the same in every kernel.
+//! - [`semantics`], [`kinds`] and [`userfault`] hold what must be the same in
+//!   every kernel.
+//!
+//! [`smp`] looks at other CPUs, [`pressure`] at what happens when memory is short.
 
 mod kinds;
+pub mod pressure;
 mod semantics;
+pub mod smp;
+mod userfault;
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -77,6 +87,10 @@ const OLD: u8 = 0xa5;
 /// What is written after advice.
 const NEW: u8 = 0x5a;
 
+/// The same for eight bytes at the start of a page.
+const OLD_WORD: u64 = u64::from_ne_bytes([OLD; 8]);
+const NEW_WORD: u64 = u64::from_ne_bytes([NEW; 8]);
+
 /// The caller's side of the system call, and what counts its flushes.
 struct Caller {
     own: OwnedFd,
@@ -105,9 +119,7 @@ impl Caller {
     }
 
     /// The same as [`Caller::advise`], with a close look at the pages `which` of
-    /// `mapping`. They are read right before and right after the call, with
-    /// nothing in between that could make the CPU forget its translations: one
-    /// that should have been flushed is still there, and shows what was.
+    /// `mapping`; counts the flushes.
     fn advise_watched(
         &mut self,
         vector: &Vector,
@@ -115,21 +127,53 @@ impl Caller {
         mapping: &Mapping,
         which: impl IntoIterator<Item = usize>,
     ) -> TestResult<Watched> {
-        let which: Vec<usize> = which.into_iter().collect();
-        let mut after = Vec::with_capacity(which.len());
+        let mut pages = Pages::new(mapping, which);
         let own = &self.own;
-        let (result, flushes) = self.flushes.count(|| {
-            for &page in &which {
-                page_contents(mapping, page);
-            }
-            #[expect(unsafe_code, reason = "advice may change the contents of memory")]
-            // SAFETY: as in `call`.
-            let result =
-                unsafe { process_madvise::process_madvise(own, vector, advice.number(), 0) };
-            after.extend(which.iter().map(|&page| (page, page_contents(mapping, page))));
-            result
-        })?;
-        Ok(Watched { result: outcome(result)?, flushes: number(flushes)?, after })
+        let (result, flushes) = self.flushes.count(|| pages.look(own, vector, advice))?;
+        Ok(Watched { result: outcome(result)?, flushes: number(flushes)?, after: pages.after })
+    }
+
+    /// The same without counting, which waits for all CPUs.
+    fn advise_looking(
+        &self,
+        vector: &Vector,
+        advice: Advice,
+        mapping: &Mapping,
+        which: impl IntoIterator<Item = usize>,
+    ) -> TestResult<Watched> {
+        let mut pages = Pages::new(mapping, which);
+        let result = pages.look(&self.own, vector, advice);
+        Ok(Watched { result: outcome(result)?, flushes: 0, after: pages.after })
+    }
+}
+
+/// Pages that are read right before and right after a call, with nothing in
+/// between that could make the CPU forget its translations: one that should have
+/// been flushed is still there, and shows what was.
+struct Pages<'a> {
+    mapping: &'a Mapping,
+    which: Vec<usize>,
+    /// Numbers and contents afterwards.
+    after: Vec<(usize, Contents)>,
+}
+
+impl<'a> Pages<'a> {
+    fn new(mapping: &'a Mapping, which: impl IntoIterator<Item = usize>) -> Self {
+        let which: Vec<usize> = which.into_iter().collect();
+        let after = Vec::with_capacity(which.len());
+        Self { mapping, which, after }
+    }
+
+    #[expect(unsafe_code, reason = "advice may change the contents of memory")]
+    fn look(&mut self, own: &OwnedFd, vector: &Vector, advice: Advice) -> Result<usize, Errno> {
+        let Self { mapping, which, after } = self;
+        for &page in which.iter() {
+            page_contents(mapping, page);
+        }
+        // SAFETY: as in `Caller::call`.
+        let result = unsafe { process_madvise::process_madvise(own, vector, advice.number(), 0) };
+        after.extend(which.iter().map(|&page| (page, page_contents(mapping, page))));
+        result
     }
 }
 
@@ -149,7 +193,9 @@ impl Watched {
     }
 }
 
-fn run(context: &mut Context) -> TestResult {
+/// Stays on one CPU, sees to small pages until what it returns is dropped, and
+/// skips if memory is short.
+fn prepare(context: &Context) -> TestResult<Tunables> {
     cpu::pin(0)?;
     let mut tunables = Tunables::default();
     match thp::start_state(&mut tunables) {
@@ -161,6 +207,11 @@ fn run(context: &mut Context) -> TestResult {
         proc::meminfo("MemAvailable")? >= FREE_MEMORY,
         format!("needs {} MiB of free memory", FREE_MEMORY >> 20),
     )?;
+    Ok(tunables)
+}
+
+fn run(context: &mut Context) -> TestResult {
+    let _tunables = prepare(context)?;
     let mut caller = Caller::new()?;
     for advice in [Advice::DontNeed, Advice::Free] {
         single_calls(context, &mut caller, advice)?;
@@ -174,7 +225,8 @@ fn run(context: &mut Context) -> TestResult {
     }
     cold(context, &mut caller)?;
     semantics::observe(context, &mut caller)?;
-    kinds::observe(context, &mut caller)
+    kinds::observe(context, &mut caller)?;
+    userfault::observe(context, &caller)
 }
 
 /// Skips if this kernel takes no destructive advice in `process_madvise`.
@@ -255,12 +307,32 @@ fn vector(context: &mut Context, caller: &mut Caller, advice: Advice, vlen: usiz
     if advice == Advice::Free {
         drain(caller)?;
         context.observe(&format!("marked.free.vlen_{vlen}"), number(marked.added()?)?)?;
-        // What is written after the call takes the pages back.
-        mapping.fill(PAGE..last * PAGE, NEW);
-        let kept = (1..last).all(|page| mapping.page_value(page * PAGE) == Some(NEW));
-        context.observe(&format!("rewritten.free.vlen_{vlen}"), kept)?;
+        reclaimed(context, caller, vlen)?;
     }
     Ok(())
+}
+
+/// What is written after `MADV_FREE` takes a page back; what is not written, the
+/// kernel takes when it is told to. The CPU's translations say that it has
+/// written to the pages before. If they are not flushed, the kernel does not
+/// hear of the later write.
+fn reclaimed(context: &mut Context, caller: &Caller, vlen: usize) -> TestResult {
+    let mapping = Mapping::anonymous(2 * vlen * PAGE)?;
+    let vector = |half: usize| pages(&mapping, half * vlen..(half + 1) * vlen);
+    let (written, left) = (vector(0), vector(1));
+    let (first, all) = (0..vlen * PAGE, 0..2 * vlen * PAGE);
+    mapping.mark(all.clone(), OLD_WORD);
+    let result = caller.advise(&left, Advice::Free);
+    result.map(drop).why("process_madvise() with MADV_FREE")?;
+    mapping.mark(first.clone(), OLD_WORD);
+    let result = caller.advise(&written, Advice::Free);
+    mapping.mark(first, NEW_WORD);
+    result.map(drop).why("process_madvise() with MADV_FREE")?;
+    mapping.advise(Advice::PageOut, all)?;
+    let kept = (0..vlen).all(|page| mapping.word(page * PAGE) == NEW_WORD);
+    let dropped = (vlen..2 * vlen).all(|page| mapping.word(page * PAGE) == 0);
+    context.observe(&format!("rewritten.free.vlen_{vlen}"), kept)?;
+    context.observe(&format!("dropped.free.vlen_{vlen}"), dropped)
 }
 
 /// The kernel puts pages aside a few at a time and counts them then; any advice

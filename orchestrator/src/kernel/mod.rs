@@ -3,6 +3,7 @@
 //! configured and built.
 
 pub mod build;
+pub mod edit;
 pub mod git;
 pub mod kconfig;
 pub mod kselftest;

@@ -82,7 +82,8 @@ fn between(
     context.observe(&format!("{name}.after"), after.name())
 }
 
-fn old_page() -> TestResult<Mapping> {
+/// A page with old contents.
+pub(super) fn old_page() -> TestResult<Mapping> {
     let mapping = Mapping::anonymous(PAGE)?;
     mapping.fill(0..PAGE, OLD);
     Ok(mapping)
