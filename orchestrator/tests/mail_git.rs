@@ -145,7 +145,7 @@ proptest! {
         let mut rng = Rng(seed);
         for wrapping in Wrapping::ALL {
             let mail = wrap(&patch, wrapping, &mut rng);
-            let reading = read_bytes("x", &mail);
+            let reading = read_bytes("x", &mail).unwrap();
             let told = || format!("{wrapping:?}\n{}\n{:#?}", String::from_utf8_lossy(&mail), reading.problems);
             prop_assert_eq!(reading.patches.len(), 1, "{}", told());
             prop_assert!(reading.patches[0].diff == diff, "{}\nread:\n{}", told(), String::from_utf8_lossy(&reading.patches[0].diff));
@@ -444,7 +444,7 @@ fn work(seed: u64, count: usize) -> BTreeMap<String, usize> {
 }
 
 fn judge(folder: &Path, series: &Series, fate: Fate, mailbox: &[u8]) -> &'static str {
-    let reading = read_bytes("box", mailbox);
+    let reading = read_bytes("box", mailbox).unwrap();
     let git = git_am(folder, &series.base, mailbox, fate);
     let kvet = kvet_am(folder, &series.base, &reading);
     let told = || {

@@ -11,6 +11,9 @@ use super::text::{Text, is_blank};
 /// Most damages that are kept for one patch; a damaged patch has one in each line.
 const MAX_DAMAGES: usize = 50;
 
+/// Most files of a diff; the kernel has fewer.
+const MAX_FILES: usize = 100_000;
+
 /// How many lines behind a hunk are searched for the next one.
 const MAX_LOST: usize = 200;
 
@@ -262,6 +265,11 @@ impl<'a> Parser<'a> {
             self.diff.damages.push(damage);
         }
         self.names.push(names);
+        if self.names.len() > MAX_FILES {
+            let what = format!("more than {MAX_FILES} files");
+            self.damage(self.at, DamageKind::Unreadable, what);
+            self.at = self.text.count();
+        }
     }
 
     /// All hunks from here; gives how many.

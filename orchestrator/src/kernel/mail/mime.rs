@@ -152,11 +152,8 @@ fn leaf(
 fn keep_plain(parts: &mut Vec<Part>, first: usize) {
     let is_plain = |part: &Part| matches!(part.kind, Kind::Inline | Kind::Attachment);
     if parts[first..].iter().any(is_plain) {
-        let mut index = 0;
-        parts.retain(|part| {
-            index += 1;
-            index <= first || part.kind != Kind::Html
-        });
+        let forms = parts.split_off(first);
+        parts.extend(forms.into_iter().filter(|part| part.kind != Kind::Html));
     }
 }
 

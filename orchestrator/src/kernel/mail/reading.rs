@@ -209,14 +209,17 @@ pub enum ProblemKind {
     Incomplete,
     /// There is no patch.
     Nothing,
+    /// No patch touches a file of a kernel tree.
+    NotKernel,
     /// More than one series.
     Ambiguous,
     /// Two patches with one number.
     Conflict,
-    /// A patch is damaged.
-    Damaged(DamageKind),
     /// More than kvet takes.
     TooLarge,
+    /// A patch is damaged.
+    #[serde(untagged)]
+    Damaged(DamageKind),
 }
 
 /// Why a series cannot be used as it was read.
