@@ -14,9 +14,9 @@ use crate::guest;
 use crate::host::doctor;
 use crate::kernel::build::Builder;
 use crate::kernel::mail::{self, reading::Reading};
-use crate::plan::manifest::VariantName;
+use crate::plan::manifest::{SeriesFile, VariantName};
 use crate::plan::resolve::{find_plan, resolve};
-use crate::plan::{Plan, Tests};
+use crate::plan::{Plan, Tests, yaml};
 use crate::report::{console, json, progress, reading, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
@@ -463,9 +463,16 @@ fn inspect_console(log: &Path) -> Result<Findings, Fault> {
 
 fn inspect_series(path: &Path) -> Result<Reading, Fault> {
     let inputs = mail::input::open(path)?;
-    mail::read(&inputs).map_err(|error| {
+    let file = path.join("series.yaml");
+    let title = match file.is_file() {
+        true => Some(yaml::load::<SeriesFile>(&file)?.value.title),
+        false => None,
+    };
+    let mut reading = mail::read(&inputs).map_err(|error| {
         Fault::plan(format!("cannot be read: {error}")).at(path.display()).help("check the path")
-    })
+    })?;
+    reading.title = title;
+    Ok(reading)
 }
 
 fn read_plan(plan: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {

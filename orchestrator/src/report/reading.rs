@@ -80,6 +80,9 @@ fn headline(out: &mut String, reading: &Reading) {
         (false, _) => "unusable",
     };
     let words = if words.is_empty() { String::new() } else { format!("{}: ", words.join(" ")) };
+    if let Some(title) = &reading.title {
+        let _ = writeln!(out, "{}", escape(title));
+    }
     let mails = if reading.mails == 1 { "mail" } else { "mails" };
     let _ = writeln!(out, "{words}{count}, {state}, from {} {mails}", reading.mails);
 }

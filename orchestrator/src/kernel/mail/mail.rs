@@ -192,12 +192,12 @@ fn read_inline(inline: &[&Part], charset: Option<&str>) -> Body {
 fn joined(parts: &[&Part], cut_signatures: bool) -> Text {
     let mut text = Text::default();
     for part in parts {
+        if !cut_signatures || part.kind != Kind::Inline {
+            append(&mut text, &part.text);
+            continue;
+        }
         let end = (0..part.text.count())
-            .find(|&at| {
-                cut_signatures
-                    && part.kind == Kind::Inline
-                    && super::diff::is_signature(part.text.line(at))
-            })
+            .find(|&at| super::diff::is_signature(part.text.line(at)))
             .unwrap_or(part.text.count());
         append(&mut text, &part.text.part(0..end));
     }

@@ -123,6 +123,7 @@ impl Reader<'_> {
     fn reading(&self, choice: Choice) -> io::Result<Reading> {
         let mut reading = Reading {
             schema: READING_SCHEMA,
+            title: None,
             complete: false,
             version: choice.version.map_or(1, |version| version.0),
             total: choice.total,

@@ -33,6 +33,9 @@ impl fmt::Display for Place {
 pub struct Reading {
     /// [`READING_SCHEMA`].
     pub schema: &'static str,
+    /// What `series.yaml` calls it, for a folder that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// All patches of one series are there and none is damaged.
     pub complete: bool,
     /// The version that was read; 1 where none is said.
