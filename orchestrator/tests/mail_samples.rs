@@ -250,7 +250,7 @@ proptest! {
         let bytes = edited(bytes, &edits);
         let reading = read_bytes(name, &bytes).unwrap();
         let lines = bytes.split(|&byte| byte == b'\n').count();
-        let text = || format!("{}\n{reading:#?}", String::from_utf8_lossy(&bytes));
+        let text = || format!("{name}\n{}\n{}", String::from_utf8_lossy(&bytes), told(&reading));
         for place in reading.problems.iter().filter_map(|problem| problem.place.as_ref()) {
             prop_assert!((1..=lines).contains(&place.line), "{}", text());
         }

@@ -139,8 +139,12 @@ impl<'a> Parser<'a> {
     /// A line that git passes over: none that follows a hunk may look like a part of one.
     fn garbage(&mut self) {
         let line = self.line(self.at);
+        if !self.names.is_empty() && super::mbox::is_format_patch_line(line) {
+            let what = "another patch starts here; what parts the two is damaged".to_owned();
+            self.damage(self.at, DamageKind::Header, what);
+        }
         let lost = match self.after_hunk {
-            _ if is_blank(line) || is_signature(line) => {
+            _ if is_blank(line) || is_signature(line) || self.is_postscript() => {
                 self.after_hunk = None;
                 None
             }
@@ -181,6 +185,14 @@ impl<'a> Parser<'a> {
             return;
         }
         self.at += 1;
+    }
+
+    /// `---` and a field such as `base-commit:`, which b4 writes behind the diff.
+    fn is_postscript(&self) -> bool {
+        let next = self.line(self.at + 1);
+        let key =
+            next.iter().take_while(|&&byte| byte.is_ascii_lowercase() || byte == b'-').count();
+        self.line(self.at).trim_ascii_end() == b"---" && key > 0 && next[key..].starts_with(b":")
     }
 
     fn git_file(&mut self) {
