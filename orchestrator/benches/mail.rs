@@ -85,6 +85,7 @@ fn write(path: &Path, mails: usize, kind: &str) -> std::io::Result<usize> {
 type Cost = (Duration, Duration, i64);
 
 /// Reads an mbox in a process of its own.
+#[expect(clippy::zombie_processes, reason = "wait4 is called for it")]
 fn measure(mbox: &Path) -> Cost {
     let start = Instant::now();
     let child = Command::new(env!("CARGO_BIN_EXE_kvet"))
