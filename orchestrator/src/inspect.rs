@@ -7,6 +7,8 @@ use std::path::Path;
 use crate::fault::Fault;
 use crate::kernel::mail;
 use crate::ktap::{self, MAX_LOG_BYTES};
+use crate::plan::manifest::SeriesFile;
+use crate::plan::yaml;
 use crate::report::{self, json};
 use crate::vm::splat::Scanner;
 
@@ -60,7 +62,13 @@ pub fn ktap(log: &Path, as_json: bool) -> Result<String, Fault> {
 /// A `plan` fault when it cannot be read.
 pub fn series(input: &Path, as_json: bool) -> Result<(String, bool), Fault> {
     let inputs = mail::input::open(input)?;
-    let reading = mail::read(&inputs).map_err(|error| unreadable(input, &error))?;
+    let manifest = input.join("series.yaml");
+    let title = match manifest.is_file() {
+        true => Some(yaml::load::<SeriesFile>(&manifest)?.value.title),
+        false => None,
+    };
+    let mut reading = mail::read(&inputs).map_err(|error| unreadable(input, &error))?;
+    reading.title = title;
     let page = match as_json {
         true => text_of(&json::pretty(&reading)),
         false => report::reading::render(&reading),

@@ -3,46 +3,20 @@
 //! back bit for bit in whatever encoding it travels, and mailboxes give the tree
 //! that `git am` gives.
 
+#[path = "mail_help/git.rs"]
+mod mail_help;
+#[path = "mail_help/wrap.rs"]
 mod mail_wrap;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
 
 use kvet::kernel::mail::read_bytes;
 use kvet::kernel::mail::reading::Reading;
+use mail_help::{git, must};
 use mail_wrap::{Rng, Wrapping, wrap};
 use proptest::prelude::*;
-
-/// git in a folder, apart from the user's configuration.
-fn git(folder: &Path, arguments: &[&str], input: &[u8]) -> Output {
-    use std::io::Write as _;
-    let mut child = Command::new("git")
-        .current_dir(folder)
-        .args(["-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "core.autocrlf=false"])
-        .args(arguments)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .envs([("HOME", "/nonexistent"), ("GIT_CONFIG_NOSYSTEM", "1"), ("LC_ALL", "C")])
-        .envs([("GIT_AUTHOR_NAME", "Ada Example"), ("GIT_AUTHOR_EMAIL", "ada@example.org")])
-        .envs([("GIT_COMMITTER_NAME", "Ada Example"), ("GIT_COMMITTER_EMAIL", "ada@example.org")])
-        .envs([("GIT_AUTHOR_DATE", "1767607200 +0000"), ("GIT_COMMITTER_DATE", "1767607200 +0000")])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("git is installed");
-    // git may end before it has read everything.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    child.wait_with_output().unwrap()
-}
-
-fn must(folder: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
-    let output = git(folder, arguments, input);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output.stdout
-}
 
 fn line(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap().trim().to_owned()
@@ -145,7 +119,7 @@ proptest! {
         let mut rng = Rng(seed);
         for wrapping in Wrapping::ALL {
             let mail = wrap(&patch, wrapping, &mut rng);
-            let reading = read_bytes("x", &mail);
+            let reading = read_bytes("x", &mail).unwrap();
             let told = || format!("{wrapping:?}\n{}\n{:#?}", String::from_utf8_lossy(&mail), reading.problems);
             prop_assert_eq!(reading.patches.len(), 1, "{}", told());
             prop_assert!(reading.patches[0].diff == diff, "{}\nread:\n{}", told(), String::from_utf8_lossy(&reading.patches[0].diff));
@@ -444,7 +418,7 @@ fn work(seed: u64, count: usize) -> BTreeMap<String, usize> {
 }
 
 fn judge(folder: &Path, series: &Series, fate: Fate, mailbox: &[u8]) -> &'static str {
-    let reading = read_bytes("box", mailbox);
+    let reading = read_bytes("box", mailbox).unwrap();
     let git = git_am(folder, &series.base, mailbox, fate);
     let kvet = kvet_am(folder, &series.base, &reading);
     let told = || {

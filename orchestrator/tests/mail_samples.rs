@@ -21,6 +21,7 @@ use std::path::PathBuf;
 
 use kvet::kernel::mail::reading::Reading;
 use kvet::kernel::mail::{Change, FileChange, read_bytes};
+use proptest::prelude::*;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/mails")
@@ -62,13 +63,8 @@ fn file(file: &FileChange) -> String {
     format!("{old}{}{change}{}", file.path, if file.binary { " (binary)" } else { "" })
 }
 
-fn words(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::Object(map) => {
-            map.iter().map(|(key, value)| format!("{key} {}", words(value))).collect()
-        }
-        value => value.as_str().unwrap().to_owned(),
-    }
+fn words(value: impl serde::Serialize) -> String {
+    serde_json::to_value(value).unwrap().as_str().unwrap().to_owned()
 }
 
 fn told(reading: &Reading) -> String {
@@ -127,14 +123,14 @@ fn told(reading: &Reading) -> String {
     }
     for problem in &reading.problems {
         let line = problem.place.as_ref().map_or("-".to_owned(), |place| place.line.to_string());
-        let kind = words(&serde_json::to_value(problem.kind).unwrap());
+        let kind = words(problem.kind);
         writeln!(out, "problem {line} {kind}").unwrap();
     }
     for note in &reading.notes {
         writeln!(out, "note {note}").unwrap();
     }
     for passed in &reading.passed_over {
-        let reason = words(&serde_json::to_value(passed.reason).unwrap());
+        let reason = words(passed.reason);
         writeln!(out, "passed {} {reason} | {}", passed.place.line, passed.subject).unwrap();
     }
     out
@@ -161,7 +157,7 @@ fn every_mail_is_read_as_the_table_says() {
     let mut wrong = String::new();
     for (name, bytes) in &mails {
         let (want, diffs) = expected.get(name).unwrap_or_else(|| panic!("{name} has no entry"));
-        let reading = read_bytes(name, bytes);
+        let reading = read_bytes(name, bytes).unwrap();
         let found = told(&reading);
         if found != *want {
             write!(wrong, "{name}\n--- want\n{want}--- found\n{found}").unwrap();
@@ -188,9 +184,9 @@ fn every_mail_is_read_as_the_table_says() {
 #[test]
 fn what_was_read_can_be_written_and_read_again() {
     for (name, bytes) in mails() {
-        for patch in read_bytes(&name, &bytes).patches {
+        for patch in read_bytes(&name, &bytes).unwrap().patches {
             let mail = patch.to_mail(1, 1);
-            let again = read_bytes(&name, &mail);
+            let again = read_bytes(&name, &mail).unwrap();
             let Some(same) = again.patches.first() else {
                 panic!("{name}: nothing is left of {}", String::from_utf8_lossy(&mail));
             };
@@ -202,6 +198,71 @@ fn what_was_read_can_be_written_and_read_again() {
             }
             if name != "mboxrd.mbox" && name != "from-in-message.patch" {
                 assert_eq!(same.message, patch.message, "{name}");
+            }
+        }
+    }
+}
+
+/// Edits of a mail: what is done to which of its lines.
+fn edited(bytes: &[u8], edits: &[(u8, usize, usize)]) -> Vec<u8> {
+    let mut lines: Vec<Vec<u8>> =
+        bytes.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+    for &(edit, one, other) in edits {
+        if lines.is_empty() {
+            break;
+        }
+        let (one, other) = (one % lines.len(), other % lines.len());
+        match edit {
+            0 => drop(lines.remove(one)),
+            1 => lines.insert(other, lines[one].clone()),
+            2 => lines.swap(one, other),
+            3 => lines.truncate(one),
+            4 => {
+                let at = other % lines[one].len().max(1);
+                lines[one].insert(at, b'\n');
+            }
+            5 => {
+                let at = other % lines[one].len().max(1);
+                lines[one].truncate(at);
+            }
+            _ => {
+                let at = other % lines[one].len().max(1);
+                if let Some(byte) = lines[one].get_mut(at) {
+                    *byte = byte.wrapping_add(edit);
+                }
+            }
+        }
+    }
+    lines.concat()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    /// However a mail is mangled, every place lies in it, and what is called whole
+    /// can be written and read again.
+    #[test]
+    fn a_mangled_mail_is_read_without_contradiction(
+        index in any::<prop::sample::Index>(),
+        edits in prop::collection::vec((0_u8..12, any::<usize>(), any::<usize>()), 1..5),
+    ) {
+        let mails = mails();
+        let (name, bytes) = index.get(&mails);
+        let bytes = edited(bytes, &edits);
+        let reading = read_bytes(name, &bytes).unwrap();
+        let lines = bytes.split(|&byte| byte == b'\n').count();
+        let text = || format!("{name}\n{}\n{}", String::from_utf8_lossy(&bytes), told(&reading));
+        for place in reading.problems.iter().filter_map(|problem| problem.place.as_ref()) {
+            prop_assert!((1..=lines).contains(&place.line), "{}", text());
+        }
+        prop_assert_eq!(reading.complete, reading.problems.is_empty() && !reading.patches.is_empty());
+        let numbers: Vec<u32> = reading.patches.iter().map(|patch| patch.number).collect();
+        prop_assert!(numbers.is_sorted_by(|one, other| one < other), "{}", text());
+        if reading.complete {
+            for patch in &reading.patches {
+                let again = read_bytes(name, &patch.to_mail(1, 1)).unwrap();
+                prop_assert_eq!(again.patches.len(), 1, "{}", text());
+                let end = |diff: &[u8]| diff.strip_suffix(b"\n").unwrap_or(diff).to_vec();
+                prop_assert!(end(&again.patches[0].diff) == end(&patch.diff), "{}", text());
             }
         }
     }
@@ -220,6 +281,10 @@ fn a_mail_with_crlf_reads_as_the_same_series() {
                 if byte == b'\n' { &b"\r\n"[..] } else { std::slice::from_ref(&byte) }.to_vec()
             })
             .collect();
-        assert_eq!(told(&read_bytes(&name, &crlf)), told(&read_bytes(&name, &bytes)), "{name}");
+        assert_eq!(
+            told(&read_bytes(&name, &crlf).unwrap()),
+            told(&read_bytes(&name, &bytes).unwrap()),
+            "{name}"
+        );
     }
 }

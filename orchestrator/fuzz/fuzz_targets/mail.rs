@@ -7,7 +7,7 @@ use kvet::kernel::mail::read_bytes;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let reading = read_bytes("input", bytes);
+    let reading = read_bytes("input", bytes).expect("few mails");
     let lines = bytes.split(|&byte| byte == b'\n').count();
     for problem in &reading.problems {
         if let Some(place) = &problem.place {
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     for patch in &reading.patches {
         assert!((1..=lines).contains(&patch.diff_line));
-        let again = read_bytes("again", &patch.to_mail(reading.version, 1));
+        let again = read_bytes("again", &patch.to_mail(reading.version, 1)).expect("one mail");
         assert_eq!(again.patches.len(), 1);
         let diff = patch.diff.strip_suffix(b"\n").unwrap_or(&patch.diff);
         let same = again.patches[0].diff.strip_suffix(b"\n").unwrap_or(&again.patches[0].diff);

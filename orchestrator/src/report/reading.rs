@@ -80,6 +80,9 @@ fn headline(out: &mut String, reading: &Reading) {
         (false, _) => "unusable",
     };
     let words = if words.is_empty() { String::new() } else { format!("{}: ", words.join(" ")) };
+    if let Some(title) = &reading.title {
+        let _ = writeln!(out, "{}", escape(title));
+    }
     let mails = if reading.mails == 1 { "mail" } else { "mails" };
     let _ = writeln!(out, "{words}{count}, {state}, from {} {mails}", reading.mails);
 }
@@ -163,14 +166,14 @@ mod tests {
         let mbox = format!(
             "From mboxrd@z Thu Jan  1 00:00:00 1970\nFrom: Ada Example <ada@example.org>\nSubject: [RFC PATCH net-next v2 2/3] mm: x\nDate: Thu, 1 Jan 2026 00:00:00 +0000\n\nwhy\n\nSigned-off-by: Ada Example <ada@example.org>\n---\n{DIFF}\nFrom mboxrd@z Thu Jan  1 00:00:00 1970\nFrom: Bob <bob@example.org>\nSubject: Re: [RFC PATCH net-next v2 2/3] mm: x\u{1b}[2J\n\nno\n"
         );
-        let page = render(&read_bytes("x.mbox", mbox.as_bytes()));
+        let page = render(&read_bytes("x.mbox", mbox.as_bytes()).unwrap());
         insta::assert_snapshot!(page);
         assert!(!page.contains('\u{1b}'));
     }
 
     #[test]
     fn an_empty_input_is_said_to_be_empty() {
-        let page = render(&read_bytes("-", b""));
+        let page = render(&read_bytes("-", b"").unwrap());
         assert!(page.starts_with("no patch, nothing to apply, from 0 mails\n"), "{page}");
     }
 }

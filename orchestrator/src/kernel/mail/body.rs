@@ -63,6 +63,7 @@ impl Body {
         let mut open: Option<(Field, Vec<u8>)> = None;
         let mut index = 0;
         let mut break_at = text.count();
+        let mut first_break = None;
         while index < text.count() {
             let line = chomp(text.line(index));
             if in_header {
@@ -106,9 +107,12 @@ impl Body {
                 break_at = index;
                 break;
             }
-            if is_signature(line) && !has_break(&text, index) {
-                break_at = index;
-                break;
+            if is_signature(line) {
+                let next = *first_break.get_or_insert_with(|| find_break(&text, index));
+                if next == text.count() {
+                    break_at = index;
+                    break;
+                }
             }
             message.push(decode(line, charset).trim_end().to_owned());
             index += 1;
@@ -203,9 +207,10 @@ pub(super) fn is_break(line: &[u8]) -> bool {
             .is_some_and(|c| !c.is_ascii_whitespace())
 }
 
-/// Whether the message goes on to a break although it holds a signature's line.
-fn has_break(text: &Text, from: usize) -> bool {
-    (from..text.count()).any(|index| is_break(text.line(index)))
+/// The first break from a line on: up to it a message goes on although it holds a
+/// signature's line. The text's end where there is none.
+fn find_break(text: &Text, from: usize) -> usize {
+    (from..text.count()).find(|&index| is_break(text.line(index))).unwrap_or(text.count())
 }
 
 fn is_quoted_diff(line: &[u8]) -> bool {

@@ -42,6 +42,7 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
     for chain in &chains {
         newest.extend(newest_of(chain, &groups, entries, &mut choice));
     }
+    drop_others(&mut newest, &groups, entries);
     let numbered: Vec<usize> =
         newest.iter().copied().filter(|&group| groups[group].is_numbered()).collect();
     let singles: Vec<usize> =
@@ -67,8 +68,47 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
             ambiguous(&all, &groups, entries, &mut choice);
         }
     }
+    outside(entries, &mut choice);
     pass_the_rest(entries, &choice);
     choice
+}
+
+/// Where something is for a kernel tree, passes over what is for none.
+fn drop_others(newest: &mut Vec<usize>, groups: &[Group], entries: &mut [Entry]) {
+    let is_other = |group: &usize, entries: &[Entry]| {
+        groups[*group].members.iter().all(|&at| entries[at].outside.is_some())
+    };
+    if newest.iter().all(|group| is_other(group, entries)) {
+        return;
+    }
+    newest.retain(|group| {
+        let other = is_other(group, entries);
+        for &at in groups[*group].members.iter().filter(|_| other) {
+            let path = entries[at].outside.clone().unwrap_or_default();
+            let detail = format!("its diff touches only {path}");
+            entries[at].passed.get_or_insert((Reason::NotKernel, detail));
+        }
+        !other
+    });
+}
+
+/// Says of the chosen patches which are for no kernel tree.
+fn outside(entries: &[Entry], choice: &mut Choice) {
+    let others: Vec<(u32, usize, &String)> = choice
+        .patches
+        .iter()
+        .filter_map(|&(number, at)| Some((number, at, entries[at].outside.as_ref()?)))
+        .collect();
+    if let Some(&(_, at, path)) = others.first()
+        && others.len() == choice.patches.len()
+    {
+        let what = format!("no file of a kernel tree is touched, only {path}");
+        choice.problems.push((Some(at), ProblemKind::NotKernel, what));
+        return;
+    }
+    for (number, _, path) in others {
+        choice.notes.push(format!("patch {number} touches nothing of a kernel tree, only {path}"));
+    }
 }
 
 /// A patch in a reply counts only where there is no other.

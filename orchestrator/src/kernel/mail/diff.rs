@@ -11,6 +11,9 @@ use super::text::{Text, is_blank};
 /// Most damages that are kept for one patch; a damaged patch has one in each line.
 const MAX_DAMAGES: usize = 50;
 
+/// Most files of a diff; the kernel has fewer.
+const MAX_FILES: usize = 100_000;
+
 /// How many lines behind a hunk are searched for the next one.
 const MAX_LOST: usize = 200;
 
@@ -136,8 +139,12 @@ impl<'a> Parser<'a> {
     /// A line that git passes over: none that follows a hunk may look like a part of one.
     fn garbage(&mut self) {
         let line = self.line(self.at);
+        if !self.names.is_empty() && super::mbox::is_format_patch_line(line) {
+            let what = "another patch starts here; what parts the two is damaged".to_owned();
+            self.damage(self.at, DamageKind::Header, what);
+        }
         let lost = match self.after_hunk {
-            _ if is_blank(line) || is_signature(line) => {
+            _ if is_blank(line) || is_signature(line) || self.is_postscript() => {
                 self.after_hunk = None;
                 None
             }
@@ -178,6 +185,14 @@ impl<'a> Parser<'a> {
             return;
         }
         self.at += 1;
+    }
+
+    /// `---` and a field such as `base-commit:`, which b4 writes behind the diff.
+    fn is_postscript(&self) -> bool {
+        let next = self.line(self.at + 1);
+        let key =
+            next.iter().take_while(|&&byte| byte.is_ascii_lowercase() || byte == b'-').count();
+        self.line(self.at).trim_ascii_end() == b"---" && key > 0 && next[key..].starts_with(b":")
     }
 
     fn git_file(&mut self) {
@@ -262,6 +277,11 @@ impl<'a> Parser<'a> {
             self.diff.damages.push(damage);
         }
         self.names.push(names);
+        if self.names.len() > MAX_FILES {
+            let what = format!("more than {MAX_FILES} files");
+            self.damage(self.at, DamageKind::Unreadable, what);
+            self.at = self.text.count();
+        }
     }
 
     /// All hunks from here; gives how many.

@@ -11,8 +11,9 @@ use super::subject::Subject;
 const MAX_REFERENCES: usize = 8;
 /// Longest id that is kept.
 const MAX_ID: usize = 256;
-/// Longest subject that is kept, in characters; git's own limit is far below.
-const MAX_SUBJECT: usize = 1000;
+
+/// Most words of a subject's brackets that are kept.
+const MAX_TAGS: usize = 16;
 
 /// A version: `v2.1` is `(2, 1)`, a resent one comes after the one that it repeats.
 pub type Version = (u32, u32, bool);
@@ -48,6 +49,8 @@ pub struct Entry {
     pub references: Vec<String>,
     /// Why it is no patch.
     pub passed: Option<(Reason, String)>,
+    /// A file that its diff touches, where it touches none of a kernel tree.
+    pub outside: Option<String>,
     /// It is a cover letter.
     pub cover: bool,
     /// It is a patch that stands in a reply.
@@ -81,8 +84,7 @@ impl Entry {
             hash
         };
         let mut subject = mail.subject.clone();
-        subject.text = subject.text.chars().take(MAX_SUBJECT).collect();
-        subject.tags.truncate(16);
+        subject.tags.truncate(MAX_TAGS);
         Self {
             input,
             offset: raw.offset,
@@ -91,7 +93,7 @@ impl Entry {
             quoted_from: raw.quoted_from,
             nth,
             line: mail.line,
-            raw_subject: mail.raw_subject.chars().take(MAX_SUBJECT).collect(),
+            raw_subject: mail.raw_subject.clone(),
             content: hash(&[
                 subject.text.as_bytes(),
                 mail.body.message.as_bytes(),
@@ -106,6 +108,7 @@ impl Entry {
             message_id: mail.message_id.clone().filter(|id| id.len() <= MAX_ID),
             references,
             passed: mail.passed.clone(),
+            outside: mail.outside.clone(),
             cover: mail.cover,
             formal_reply: mail.formal_reply,
             damaged: mail.body.diff.as_ref().is_some_and(|diff| !diff.damages.is_empty()),

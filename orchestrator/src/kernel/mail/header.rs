@@ -33,11 +33,24 @@ const MAIL_NAMES: [&str; 22] = [
     "status",
 ];
 
+/// Longest value that is kept; only lists of receivers are longer.
+const MAX_VALUE: usize = 16 * 1024;
+
 /// One field: its lower-case name, its unfolded value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Field {
     name: String,
     value: Vec<u8>,
+}
+
+impl Field {
+    /// Adds a folded line, as far as there is room.
+    fn unfold(&mut self, line: &[u8]) {
+        self.value.truncate(self.value.trim_ascii_end().len());
+        self.value.push(b' ');
+        let room = MAX_VALUE.saturating_sub(self.value.len());
+        self.value.extend_from_slice(&line[..line.len().min(room)]);
+    }
 }
 
 /// The fields of a header, in their order.
@@ -87,12 +100,11 @@ impl Header {
             }
             if is_fold(content) && !header.fields.is_empty() {
                 if let Some(field) = header.fields.last_mut() {
-                    field.value.truncate(field.value.trim_ascii_end().len());
-                    field.value.push(b' ');
-                    field.value.extend_from_slice(content[1..].trim_ascii_end());
+                    field.unfold(content[1..].trim_ascii_end());
                 }
             } else if let Some((name, value)) = field(content) {
-                header.fields.push(Field { name, value: value.to_vec() });
+                let value = value[..value.len().min(MAX_VALUE)].to_vec();
+                header.fields.push(Field { name, value });
             } else if !is_separator(content) {
                 break;
             }

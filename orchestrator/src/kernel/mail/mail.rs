@@ -13,6 +13,9 @@ use super::reading::Reason;
 use super::subject::Subject;
 use super::text::{Text, is_blank, lines_of};
 
+/// Longest subject that is kept, in characters.
+const MAX_SUBJECT: usize = 1000;
+
 /// Deepest nesting of mails in mails.
 const MAX_DEPTH: usize = 4;
 
@@ -39,6 +42,8 @@ pub struct Mail {
     pub body: Body,
     /// Why it can be no patch; none for a patch.
     pub passed: Option<(Reason, String)>,
+    /// A file that its diff touches, where it touches none of a kernel tree.
+    pub outside: Option<String>,
     /// It is the cover letter of a series.
     pub cover: bool,
     /// An answer, but the patch in it is whole, with a subject of its own.
@@ -187,12 +192,12 @@ fn read_inline(inline: &[&Part], charset: Option<&str>) -> Body {
 fn joined(parts: &[&Part], cut_signatures: bool) -> Text {
     let mut text = Text::default();
     for part in parts {
+        if !cut_signatures || part.kind != Kind::Inline {
+            append(&mut text, &part.text);
+            continue;
+        }
         let end = (0..part.text.count())
-            .find(|&at| {
-                cut_signatures
-                    && part.kind == Kind::Inline
-                    && super::diff::is_signature(part.text.line(at))
-            })
+            .find(|&at| super::diff::is_signature(part.text.line(at)))
             .unwrap_or(part.text.count());
         append(&mut text, &part.text.part(0..end));
     }
@@ -246,6 +251,9 @@ fn from_pasted(pasted: Pasted) -> Mail {
 
 /// Fills in what follows from the header and the body together.
 fn finish(mail: &mut Mail, charset: Option<&str>) {
+    if let Some((at, _)) = mail.raw_subject.char_indices().nth(MAX_SUBJECT) {
+        mail.raw_subject.truncate(at);
+    }
     let outer = Subject::parse(&mail.raw_subject);
     let inner = mail.body.subject.as_deref().map(Subject::parse);
     mail.formal_reply = outer.reply && mail.body.scissors && inner.is_some();
@@ -274,6 +282,7 @@ fn finish(mail: &mut Mail, charset: Option<&str>) {
     if mail.subject.number.is_none() {
         number_from_message(mail);
     }
+    mail.outside = outside_kernel(mail);
     mail.passed = passed(mail);
     mail.cover =
         mail.passed.is_none() && mail.subject.number.is_some_and(|(number, _)| number == 0);
@@ -284,12 +293,11 @@ fn finish(mail: &mut Mail, charset: Option<&str>) {
 
 /// Why a mail is no patch.
 fn passed(mail: &Mail) -> Option<(Reason, String)> {
-    let outside = outside_kernel(mail);
     if mail.subject.pull {
         return Some((Reason::PullRequest, String::new()));
     }
     if mail.subject.reply && !mail.formal_reply {
-        let detail = match (&mail.body.diff, outside) {
+        let detail = match (&mail.body.diff, &mail.outside) {
             (Some(_), Some(path)) => {
                 format!("its own diff touches only {path}, nothing of a kernel tree")
             }
@@ -311,7 +319,7 @@ fn passed(mail: &Mail) -> Option<(Reason, String)> {
         }
         return Some((Reason::NoDiff, String::new()));
     }
-    outside.map(|path| (Reason::NotKernel, format!("its diff touches only {path}")))
+    None
 }
 
 /// Where every file of a diff lies outside of a kernel tree, the first of them.

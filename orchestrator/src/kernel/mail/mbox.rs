@@ -55,14 +55,17 @@ impl<R: BufRead> Mails<R> {
     pub fn next_mail(&mut self) -> io::Result<Option<RawMail>> {
         let mut mail: Option<RawMail> = None;
         let mut in_header = self.offset == 0;
+        let mut line = Vec::new();
         while !self.ended {
-            let mut line = std::mem::take(&mut self.ahead);
-            if line.is_empty() {
+            if self.ahead.is_empty() {
+                line.clear();
                 self.fill(&mut line)?;
                 if line.is_empty() {
                     self.ended = true;
                     break;
                 }
+            } else {
+                line = std::mem::take(&mut self.ahead);
             }
             if !self.single && line.starts_with(b"From ") && is_from_line(chomp(&line)) {
                 let mut next = Vec::new();

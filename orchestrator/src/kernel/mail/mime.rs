@@ -152,11 +152,8 @@ fn leaf(
 fn keep_plain(parts: &mut Vec<Part>, first: usize) {
     let is_plain = |part: &Part| matches!(part.kind, Kind::Inline | Kind::Attachment);
     if parts[first..].iter().any(is_plain) {
-        let mut index = 0;
-        parts.retain(|part| {
-            index += 1;
-            index <= first || part.kind != Kind::Html
-        });
+        let forms = parts.split_off(first);
+        parts.extend(forms.into_iter().filter(|part| part.kind != Kind::Html));
     }
 }
 
@@ -167,8 +164,7 @@ fn split<'a>(body: &'a [u8], first_line: usize, boundary: &[u8]) -> Vec<(&'a [u8
     let mut pieces = Vec::new();
     let mut start: Option<(usize, usize)> = None;
     let mut offset = 0;
-    let mut number = first_line;
-    for line in lines_of(body) {
+    for (number, line) in (first_line..).zip(lines_of(body)) {
         let end = chomp(line).strip_prefix(b"--").and_then(|rest| rest.strip_prefix(boundary));
         let last = end.map(|rest| rest.trim_ascii_end());
         if let Some(rest) = last
@@ -185,7 +181,6 @@ fn split<'a>(body: &'a [u8], first_line: usize, boundary: &[u8]) -> Vec<(&'a [u8
             start = Some((offset + line.len(), number + 1));
         }
         offset += line.len();
-        number += 1;
     }
     if let Some((from, line)) = start
         && from < body.len()

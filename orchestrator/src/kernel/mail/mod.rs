@@ -56,13 +56,15 @@ pub use trailers::Trailer;
 /// tenth of that.
 const MAX_SERIES_BYTES: u64 = 32 << 20;
 
+/// Most mails of an input: those of a busy list in some years.
+const MAX_MAILS: usize = 1_000_000;
+
 /// Reads the series in bytes.
 ///
-/// # Panics
-/// Never: reading from memory cannot fail.
-#[must_use]
-pub fn read_bytes(name: &str, bytes: &[u8]) -> Reading {
-    read(&[Input::bytes(name, bytes)]).expect("memory can be read")
+/// # Errors
+/// Where the bytes are more mails than can be read.
+pub fn read_bytes(name: &str, bytes: &[u8]) -> io::Result<Reading> {
+    read(&[Input::bytes(name, bytes)])
 }
 
 /// Reads the series in some inputs, whose order counts only for patches without numbers.
@@ -74,6 +76,9 @@ pub fn read(inputs: &[Input<'_>]) -> io::Result<Reading> {
     for (index, input) in inputs.iter().enumerate() {
         let mut mails = Mails::new(input.reader()?);
         while let Some(raw) = mails.next_mail()? {
+            if entries.len() > MAX_MAILS {
+                return Err(io::Error::other(format!("more than {MAX_MAILS} mails")));
+            }
             for (nth, mail) in mail::read(&raw).iter().enumerate() {
                 entries.push(Entry::new(mail, index, &raw, nth));
             }
@@ -118,6 +123,7 @@ impl Reader<'_> {
     fn reading(&self, choice: Choice) -> io::Result<Reading> {
         let mut reading = Reading {
             schema: READING_SCHEMA,
+            title: None,
             complete: false,
             version: choice.version.map_or(1, |version| version.0),
             total: choice.total,
@@ -220,6 +226,9 @@ impl Reader<'_> {
 fn help(kind: ProblemKind) -> &'static str {
     match kind {
         ProblemKind::Incomplete => "add the missing mails; order does not matter",
+        ProblemKind::NotKernel => {
+            "check that the patch is for Linux and made at the top of its tree"
+        }
         ProblemKind::Nothing => "give an mbox, a maildir, a mail, or a unified diff",
         ProblemKind::Ambiguous => "give the mails of one series only",
         ProblemKind::Conflict => "take away the mail that is not meant",

@@ -55,6 +55,9 @@ pub struct Names {
     pub binary: bool,
 }
 
+/// Longest pair of names that is taken apart: two of Linux's longest paths.
+const MAX_NAMES: usize = 2 * 4096;
+
 const NOTHING: &str = "/dev/null";
 
 /// The names of `diff --git a/x b/x`.
@@ -257,6 +260,9 @@ fn split_pair(rest: &str) -> Option<(String, String)> {
     }
     if let Some(at) = rest.find(" \"") {
         return Some((rest[..at].to_owned(), unquote(&rest[at + 1..])));
+    }
+    if rest.len() > MAX_NAMES {
+        return None;
     }
     let mut first = None;
     for (at, _) in rest.match_indices(' ') {

@@ -33,6 +33,9 @@ impl fmt::Display for Place {
 pub struct Reading {
     /// [`READING_SCHEMA`].
     pub schema: &'static str,
+    /// What `series.yaml` calls it, for a folder that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
     /// All patches of one series are there and none is damaged.
     pub complete: bool,
     /// The version that was read; 1 where none is said.
@@ -209,14 +212,17 @@ pub enum ProblemKind {
     Incomplete,
     /// There is no patch.
     Nothing,
+    /// No patch touches a file of a kernel tree.
+    NotKernel,
     /// More than one series.
     Ambiguous,
     /// Two patches with one number.
     Conflict,
-    /// A patch is damaged.
-    Damaged(DamageKind),
     /// More than kvet takes.
     TooLarge,
+    /// A patch is damaged.
+    #[serde(untagged)]
+    Damaged(DamageKind),
 }
 
 /// Why a series cannot be used as it was read.

@@ -95,6 +95,9 @@ impl Subject {
 
     /// Reads one word of a bracket; false if it means nothing here.
     fn read_word(&mut self, word: &str) -> bool {
+        if word.len() > MAX_WORD {
+            return false;
+        }
         let upper = word.to_ascii_uppercase();
         if let Some((number, total)) = fraction(&upper) {
             self.set_number(number, total);
@@ -231,6 +234,9 @@ fn fraction(word: &str) -> Option<(u32, u32)> {
     let (number, total) = (number.parse().ok()?, total.parse().ok()?);
     (total <= MAX_TOTAL && number <= MAX_TOTAL).then_some((number, total))
 }
+
+/// Longest word of a bracket that can mean something.
+const MAX_WORD: usize = 40;
 
 /// Largest total that is believed: stable's review series have about a thousand.
 pub const MAX_TOTAL: u32 = 9_999;
