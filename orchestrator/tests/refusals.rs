@@ -289,7 +289,11 @@ fn a_series_that_nobody_has_is_refused_with_those_that_are_there() {
         &["--series: no series \"fife\"", "did you mean `five`?"],
     );
     tiny.plan("{git: linux}", "");
-    said(&tiny.build(&[]), 2, &["a series is {git: REPOSITORY, range: A..B} or {patches: [FILE]}"]);
+    said(
+        &tiny.build(&[]),
+        2,
+        &["a series is {git: REPOSITORY, range: A..B}, {mbox: FILE} or {patches: [FILE]}"],
+    );
     tiny.plan("./one", "variants: per-patches\n");
     said(&tiny.build(&[]), 2, &["per-patch", "mine.yaml:7"]);
     tiny.plan("{patches: [one/0001-test.patch], name: ../x}", "");
