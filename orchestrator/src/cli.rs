@@ -188,7 +188,8 @@ enum Command {
 #[derive(Debug, Args)]
 struct InputArgs {
     /// Vet this series instead of the plan's: a name in patches/, a folder of
-    /// patches, a patch file, or commits as [REPOSITORY:]A..B (may be repeated).
+    /// patches, a patch file, an mbox, a maildir, `-` for mails on standard input, or
+    /// commits as [REPOSITORY:]A..B (may be repeated).
     #[arg(long, value_name = "INPUT")]
     series: Vec<String>,
     /// Take the uncommitted changes of a git source's work tree, too.

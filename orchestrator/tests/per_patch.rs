@@ -141,6 +141,32 @@ fn one_series_gives_one_image_whatever_its_form() {
         said(&tiny.build(&more), 0, &["patched"]);
         images.push((tiny.image("base"), tiny.image("patched")));
     }
+    // As mail: an mbox with a cover letter and a reply among its mails, the same in
+    // a file that is called a patch, on standard input, and as a maildir.
+    let mails = tiny.git(&["format-patch", "--stdout", "--cover-letter", "-v2", "v6.12.3..five"]);
+    let reply = "From a Mon Sep 17 00:00:00 2001\nFrom: Bo Example <bo@example.org>\nSubject: Re: [PATCH v2 2/5] mm: twenty\nIn-Reply-To: <x@example.org>\n\n> -\treturn x + 2;\nno\n\n";
+    tiny.write("mails.mbox", &format!("{mails}{reply}"));
+    tiny.write("all.patch", &mails);
+    for (number, mail) in mails.split("From ").filter(|mail| mail.contains("Subject")).enumerate() {
+        tiny.write(&format!("maildir/cur/{number}:2,S"), mail.split_once('\n').unwrap().1);
+    }
+    std::fs::create_dir_all(tiny.path("maildir/new")).unwrap();
+    let stdin = || {
+        let mut command = tiny.command(&["build", "mine", "--series", "-"]);
+        command.stdin(std::fs::File::open(tiny.path("mails.mbox")).unwrap());
+        common::finish(command.spawn().unwrap(), std::time::Instant::now())
+    };
+    tiny.plan("{mbox: mails.mbox}", "");
+    for ended in [
+        tiny.build(&[]),
+        tiny.build(&["--series", "./mails.mbox"]),
+        tiny.build(&["--series", "./all.patch"]),
+        tiny.build(&["--series", "./maildir"]),
+        stdin(),
+    ] {
+        said(&ended, 0, &["patched"]);
+        images.push((tiny.image("base"), tiny.image("patched")));
+    }
     assert_ne!(images[0].0, images[0].1);
     assert!(images.iter().all(|pair| *pair == images[0]), "{images:?}");
     // It is what git itself makes of the branch.

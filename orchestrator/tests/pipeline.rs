@@ -495,6 +495,7 @@ fn per_patch(images: &[Result<&'static str, Fault>]) -> Case {
             name: format!("{number:04}.patch"),
             subject: Some(format!("mm: step {number}")),
             path: PathBuf::new(),
+            strip: 1,
             bytes: Vec::new(),
         })
         .collect();

@@ -228,6 +228,29 @@ fn a_range_with_a_merge_or_without_commits_is_refused() {
 }
 
 #[test]
+fn mails_that_are_not_one_whole_series_are_refused() {
+    let tiny = Tiny::new();
+    tiny.git(&["checkout", "--quiet", "-b", "two"]);
+    for (file, from, to) in [("mm/a.c", "x + 1", "x + 11"), ("mm/b.c", "x + 4", "x + 44")] {
+        tiny.change(file, from, to);
+        tiny.commit(&format!("mm: change {from}"));
+    }
+    let mails = tiny.git(&["format-patch", "--stdout", "v6.12.3..two"]);
+    let second = mails.rfind("\nFrom ").unwrap() + 1;
+    tiny.plan("{mbox: mails.mbox}", "");
+    for (text, words) in [
+        (mails[..second].to_owned(), "1 of 2 patches: 2 missing"),
+        (mails.replace("\n \tint unused_four;", "\n \tint\n unused_four;"), "mails.mbox:"),
+        (String::new(), "mails.mbox: "),
+    ] {
+        tiny.write("mails.mbox", &text);
+        said(&tiny.build(&[]), 5, &["series fault: ", words, "help: "]);
+    }
+    tiny.plan("{mbox: none.mbox}", "");
+    said(&tiny.build(&[]), 2, &["none.mbox: cannot be read"]);
+}
+
+#[test]
 fn where_else_a_series_applies_is_said() {
     let tiny = Tiny::new();
     for (tag, from, to) in [
@@ -289,7 +312,11 @@ fn a_series_that_nobody_has_is_refused_with_those_that_are_there() {
         &["--series: no series \"fife\"", "did you mean `five`?"],
     );
     tiny.plan("{git: linux}", "");
-    said(&tiny.build(&[]), 2, &["a series is {git: REPOSITORY, range: A..B} or {patches: [FILE]}"]);
+    said(
+        &tiny.build(&[]),
+        2,
+        &["a series is {git: REPOSITORY, range: A..B}, {mbox: FILE} or {patches: [FILE]}"],
+    );
     tiny.plan("./one", "variants: per-patches\n");
     said(&tiny.build(&[]), 2, &["per-patch", "mine.yaml:7"]);
     tiny.plan("{patches: [one/0001-test.patch], name: ../x}", "");

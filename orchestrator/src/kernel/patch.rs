@@ -105,15 +105,15 @@ pub fn check(patch: &[u8]) -> Result<Option<Content>, Damage> {
     Ok((content.files > 0).then_some(content))
 }
 
-/// The files that a patch names, before and after, without their `a/` and `b/`.
+/// The files that a patch names, before and after, without their first `strip` folders.
 #[must_use]
-pub fn files(patch: &[u8]) -> Vec<String> {
+pub fn files(patch: &[u8], strip: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(patch);
     let mut files = Vec::new();
     let mut add = |name: &str| {
         let name = name.split('\t').next().unwrap_or(name).trim_end();
         if name != "/dev/null"
-            && let Some((_, name)) = name.split_once('/')
+            && let Some(name) = name.splitn(strip + 1, '/').nth(strip)
         {
             files.push(name.to_owned());
         }
@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn the_files_of_a_patch_are_those_of_both_sides() {
-        assert_eq!(files(DIFF.as_bytes()), ["a.c"]);
+        assert_eq!(files(DIFF.as_bytes(), 1), ["a.c"]);
         let patch = "diff --git a/x/y b/x/y\nnew file mode 100644\n--- /dev/null\n+++ b/x/y\ndiff --git a/o b/n\nrename from o\nrename to n\n--- l.orig/p/q\t2026\n+++ l/p/q\n";
-        assert_eq!(files(patch.as_bytes()), ["n", "o", "p/q", "x/y"]);
+        assert_eq!(files(patch.as_bytes(), 1), ["n", "o", "p/q", "x/y"]);
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_check_panic(text in "(@@ -[0-9]{1,3},[0-9]{0,20} \\+1 @@|diff --git |--- a|\\+\\+\\+ b|[ +-]x|\n){0,20}") {
-            let _ = (check(text.as_bytes()), files(text.as_bytes()));
+            let _ = (check(text.as_bytes()), files(text.as_bytes(), 1));
         }
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user may call a series, in a plan or with `--series`. Another form of
-//! input (a mailbox, standard input) is another variant of [`Input`] and its
-//! reader in [`Input::read`].
+//! input is another variant of [`Input`] and its reader in [`Input::read`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer};
 
 use super::kernel_file::expand_home;
-use super::{PatchFile, patch_files, range};
+use super::{PatchFile, mails, patch_files, range};
 use crate::fault::Fault;
 
 /// An entry of a plan's `series:`.
@@ -36,6 +35,8 @@ pub enum Input {
     Folder(PathBuf),
     /// Patch files, in this order.
     Files(Vec<PathBuf>),
+    /// Mails: an mbox, a maildir, a folder of mails, or `-` for standard input.
+    Mail(PathBuf),
     /// The commits of a range `A..B`, oldest first.
     Range {
         /// The repository, which is only read.
@@ -52,6 +53,8 @@ pub struct Taken {
     pub patches: Vec<PatchFile>,
     /// What was not taken for a patch, with the reason.
     pub passed_over: Vec<String>,
+    /// What the series calls itself, where it does.
+    pub title: Option<String>,
 }
 
 impl Input {
@@ -63,6 +66,7 @@ impl Input {
         match self {
             Self::Folder(folder) => patch_files::folder(folder),
             Self::Files(files) => patch_files::files(files),
+            Self::Mail(place) => mails::read(place),
             Self::Range { git, range } => range::read(git, range),
         }
     }
@@ -74,6 +78,8 @@ impl Input {
         match self {
             Self::Folder(folder) => Self::Folder(place(folder)),
             Self::Files(files) => Self::Files(files.into_iter().map(place).collect()),
+            Self::Mail(path) if path == Path::new("-") => Self::Mail(path),
+            Self::Mail(path) => Self::Mail(place(path)),
             Self::Range { git, range } => Self::Range { git: place(git), range },
         }
     }
@@ -88,6 +94,8 @@ impl Input {
                 folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
             Self::Files(files) => files.first().map_or(String::new(), |file| stem(file)),
+            Self::Mail(path) if path == Path::new("-") => "stdin".to_owned(),
+            Self::Mail(path) => stem(path),
             Self::Range { range, .. } => range.clone(),
         };
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
@@ -106,13 +114,15 @@ impl fmt::Display for Input {
                     files.iter().map(|file| file.display().to_string()).collect();
                 f.write_str(&names.join(" "))
             }
+            Self::Mail(path) if path == Path::new("-") => f.write_str("standard input"),
+            Self::Mail(path) => write!(f, "{}", path.display()),
             Self::Range { git, range } => write!(f, "{range} in {}", git.display()),
         }
     }
 }
 
 impl SeriesEntry {
-    /// Reads `--series`: a path, `A..B` or `REPOSITORY:A..B`, or a name in
+    /// Reads `--series`: a path, `-`, `A..B` or `REPOSITORY:A..B`, or a name in
     /// `patches/`. Paths are relative to the current folder.
     #[must_use]
     pub fn from_argument(text: &str) -> Self {
@@ -120,6 +130,10 @@ impl SeriesEntry {
             let path = expand_home(Path::new(path));
             std::path::absolute(&path).unwrap_or(path)
         };
+        let given = |input| Self::Given { input, name: None, series_yaml: None };
+        if text == "-" {
+            return given(Input::Mail(text.into()));
+        }
         let path = here(text);
         if path.exists() && (path.is_file() || text.contains('/') || text == ".") {
             return Self::Named(path.to_string_lossy().into_owned());
@@ -127,8 +141,7 @@ impl SeriesEntry {
         let (git, range) = text.rsplit_once(':').unwrap_or((".", text));
         // `..` alone between slashes is a folder, not a range.
         if range.contains("..") && range.split('/').all(|part| part != "..") {
-            let input = Input::Range { git: here(git), range: range.to_owned() };
-            return Self::Given { input, name: None, series_yaml: None };
+            return given(Input::Range { git: here(git), range: range.to_owned() });
         }
         Self::Named(text.to_owned())
     }
@@ -139,6 +152,8 @@ impl SeriesEntry {
 struct Given {
     #[serde(default)]
     patches: Option<Vec<PathBuf>>,
+    #[serde(default)]
+    mbox: Option<PathBuf>,
     #[serde(default)]
     git: Option<PathBuf>,
     #[serde(default)]
@@ -156,7 +171,7 @@ impl<'de> Deserialize<'de> for SeriesEntry {
             type Value = SeriesEntry;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name, a path, {git: REPOSITORY, range: A..B} or {patches: [FILE]}")
+                f.write_str("a name, a path, or {git: REPOSITORY, range: A..B}, {mbox: FILE} or {patches: [FILE]}")
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<SeriesEntry, E> {
@@ -168,12 +183,13 @@ impl<'de> Deserialize<'de> for SeriesEntry {
                 map: A,
             ) -> Result<SeriesEntry, A::Error> {
                 let given = Given::deserialize(serde::de::value::MapAccessDeserializer::new(map))?;
-                let input = match (given.patches, given.git, given.range) {
-                    (Some(files), None, None) => Input::Files(files),
-                    (None, Some(git), Some(range)) => Input::Range { git, range },
+                let input = match (given.patches, given.mbox, given.git, given.range) {
+                    (Some(files), None, None, None) => Input::Files(files),
+                    (None, Some(path), None, None) => Input::Mail(path),
+                    (None, None, Some(git), Some(range)) => Input::Range { git, range },
                     _ => {
                         return Err(serde::de::Error::custom(
-                            "a series is {git: REPOSITORY, range: A..B} or {patches: [FILE]}",
+                            "a series is {git: REPOSITORY, range: A..B}, {mbox: FILE} or {patches: [FILE]}",
                         ));
                     }
                 };
@@ -209,6 +225,9 @@ mod tests {
         assert_eq!(SeriesEntry::from_argument("/a:b:HEAD~2.."), range("/a:b", "HEAD~2.."));
         let here = std::env::current_dir().unwrap();
         assert_eq!(SeriesEntry::from_argument("a..b/c"), range(here.to_str().unwrap(), "a..b/c"));
+        let mails =
+            SeriesEntry::Given { input: Input::Mail("-".into()), name: None, series_yaml: None };
+        assert_eq!(SeriesEntry::from_argument("-"), mails);
         assert_eq!(SeriesEntry::from_argument("cold"), SeriesEntry::Named("cold".into()));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();

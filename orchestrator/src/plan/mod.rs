@@ -4,6 +4,7 @@
 
 pub mod input;
 mod kernel_file;
+mod mails;
 pub mod manifest;
 mod patch_files;
 mod range;
@@ -110,7 +111,7 @@ pub struct PatchSet {
     pub patches: Vec<PatchFile>,
 }
 
-/// A patch that was read: a file, or a commit of a range.
+/// A patch that was read: a file, a mail, or a commit of a range.
 #[derive(Debug, Clone, Serialize)]
 pub struct PatchFile {
     /// File name.
@@ -118,9 +119,12 @@ pub struct PatchFile {
     /// Its subject without `[PATCH n/m]`, where it has one.
     #[serde(skip)]
     pub subject: Option<String>,
-    /// Where it is: a file, or a repository and a commit.
+    /// Where it is: a file, a line of an mbox, or a repository and a commit.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Leading folders of its names that the tree does not have; 1 for `a/` and `b/`.
+    #[serde(skip)]
+    pub strip: usize,
     /// Its bytes.
     #[serde(skip)]
     pub bytes: Vec<u8>,

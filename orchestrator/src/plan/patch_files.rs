@@ -51,7 +51,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Taken, Fault> {
         if mails > 1 {
             return Err(Fault::plan(format!("the file holds {mails} patches"))
                 .at(path.display())
-                .help("give each a file of its own: `git format-patch` without --stdout"));
+                .help("name it as {mbox: FILE}, or give each patch a file of its own"));
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let subject = subject(&bytes);
@@ -59,9 +59,26 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Taken, Fault> {
             taken.passed_over.push(format!("{name}: a mail without a diff"));
             continue;
         }
-        taken.patches.push(PatchFile { name, subject, path: path.clone(), bytes });
+        taken.patches.push(PatchFile { name, subject, path: path.clone(), strip: 1, bytes });
     }
     Ok(taken)
+}
+
+/// Whether a file is several mails, or one whose body is encoded.
+pub(super) fn holds_mails(path: &Path) -> bool {
+    let Ok(size) = std::fs::metadata(path).map(|data| data.len()) else {
+        return false;
+    };
+    let Some(bytes) = (size <= MAX_PATCH_BYTES).then(|| std::fs::read(path).ok()).flatten() else {
+        return false;
+    };
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    let encoded = lines.by_ref().take_while(|line| !line.trim_ascii().is_empty()).any(|line| {
+        let line = line.to_ascii_lowercase();
+        line.starts_with(b"content-transfer-encoding:")
+            && (line.ends_with(b"base64") || line.ends_with(b"quoted-printable"))
+    });
+    encoded || bytes.split(|&byte| byte == b'\n').filter(|line| starts_mail(line)).count() > 1
 }
 
 /// `From ID Mon Sep 17 00:00:00 2001`: the first line of each mail that

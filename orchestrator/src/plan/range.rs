@@ -76,7 +76,7 @@ pub(super) fn read(repository: &Path, range: &str) -> Result<Taken, Fault> {
             return Err(Fault::plan(what).at(place()));
         }
         let path = PathBuf::from(format!("{} commit {short}", clone.path().display()));
-        taken.patches.push(PatchFile { name, subject: Some(subject), path, bytes });
+        taken.patches.push(PatchFile { name, subject: Some(subject), path, strip: 1, bytes });
     }
     taken.passed_over.extend(reader.uncommitted(&to)?);
     Ok(taken)

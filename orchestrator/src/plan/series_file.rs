@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::input::{Input, Taken};
 use super::manifest::{Expectation, SERIES_SCHEMA, SeriesEntry, SeriesFile, SeriesKernel};
-use super::resolve::{Resolver, folders_in, is_component, known, wrong_schema};
+use super::resolve::{Resolver, files_in, folders_in, is_component, known, wrong_schema};
 use super::yaml::{Document, load};
 use super::{PatchSet, Series, patch_files};
 use crate::fault::Fault;
@@ -35,6 +35,17 @@ impl Opened {
     }
 }
 
+/// A file is one patch, or mails: what is not called a patch may hold any number.
+fn file(path: PathBuf) -> Input {
+    let is_patch =
+        path.extension().is_some_and(|extension| extension == "patch" || extension == "diff");
+    if is_patch && !patch_files::holds_mails(&path) {
+        Input::Files(vec![path])
+    } else {
+        Input::Mail(path)
+    }
+}
+
 impl Resolver<'_> {
     /// Reads a series; `None` after an error was reported.
     pub(super) fn open_series(&mut self, index: usize, entry: &SeriesEntry) -> Option<Opened> {
@@ -47,7 +58,12 @@ impl Resolver<'_> {
                     return None;
                 };
                 if place.is_file() {
-                    (Input::Files(vec![place]), None, None)
+                    (file(place), None, None)
+                } else if !place.join("series.yaml").exists()
+                    && files_in(&place, "patch").is_empty()
+                    && name.contains('/')
+                {
+                    (Input::Mail(place), None, None)
                 } else {
                     // In patches/ a series says what it is for; a folder of patches
                     // elsewhere need not.
@@ -128,6 +144,7 @@ impl Resolver<'_> {
         }
         let patches = &opened.taken.patches;
         let title = title
+            .or_else(|| opened.taken.title.clone())
             .or_else(|| patches.first().and_then(|patch| patch.subject.clone()))
             .unwrap_or_else(|| opened.name.clone());
         (self.faults.len() == faults).then(|| Series {

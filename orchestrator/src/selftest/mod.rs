@@ -140,6 +140,7 @@ impl Selftest {
         let patch = PatchFile {
             name: "0001-lib-break-the-kernel-on-demand.patch".to_owned(),
             subject: None,
+            strip: 1,
             path: PathBuf::from("patches/selftest/0001-lib-break-the-kernel-on-demand.patch"),
             bytes: PATCH.as_bytes().to_vec(),
         };

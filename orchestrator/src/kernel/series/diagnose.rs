@@ -176,7 +176,7 @@ async fn foreign(source: &Source, series: &Series, index: &Index, base: &Tree) -
     let tops = tops.text();
     let known: BTreeSet<&str> = tops.lines().collect();
     let files: BTreeSet<String> =
-        series.patches.iter().flat_map(|patch| patch::files(&patch.bytes)).collect();
+        series.patches.iter().flat_map(|patch| patch::files(&patch.bytes, patch.strip)).collect();
     let inside = |file: &String| known.contains(file.split('/').next().unwrap_or(file));
     if files.is_empty() || files.iter().any(inside) {
         return None;

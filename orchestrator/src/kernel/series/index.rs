@@ -113,7 +113,7 @@ impl Index {
         how: &[&str],
     ) -> Result<String, Problem> {
         let mut git = self.git();
-        git.args(["apply", "--verbose", "--whitespace=nowarn"]).args(how);
+        git.args(["apply", "--verbose", "--whitespace=nowarn", &strip(patch)]).args(how);
         if reverse {
             git.arg("--reverse");
         }
@@ -134,9 +134,10 @@ impl Index {
     /// change has to be what the patch says.
     async fn check_whole(&self, patch: &PatchFile, content: patch::Content) -> Result<(), Problem> {
         let mut git = self.git();
-        let output = capture(git.args(["apply", "--numstat", "-z", "-"]), &patch.bytes)
-            .await
-            .map_err(Problem::Host)?;
+        let output =
+            capture(git.args(["apply", "--numstat", "-z", &strip(patch), "-"]), &patch.bytes)
+                .await
+                .map_err(Problem::Host)?;
         if !output.status.success() {
             return Err(Problem::Refused(Box::new(Refusal::parse(&output.stderr))));
         }
@@ -167,6 +168,10 @@ impl Index {
         git.args(["commit-tree", "-p", parent, "-m", message, &tree]);
         Ok(Tree { commit: check(&mut git, b"").await?.text(), tree })
     }
+}
+
+fn strip(patch: &PatchFile) -> String {
+    format!("-p{}", patch.strip)
 }
 
 /// Reads `Hunk #2 succeeded at 40 (offset -3 lines).` below `Checking patch

@@ -72,13 +72,14 @@ pub struct MovedHunk {
 /// `plan` fault where a prerequisite does not.
 pub async fn apply(source: &Source, series: &Series, store: &Store) -> Result<Trees, Fault> {
     let direction = format!("{:?}", series.direction);
+    let strips: Vec<Vec<u8>> = (0..10u8).map(|strip| vec![strip]).collect();
     let mut parts: Vec<&[u8]> =
         vec![RECIPE.as_bytes(), source.commit.as_bytes(), direction.as_bytes()];
     let sets = series.prerequisites.iter().map(|set| (&set.name, &set.patches));
     for (name, patches) in sets.chain([(&series.name, &series.patches)]) {
         parts.push(name.as_bytes());
         for patch in patches {
-            parts.extend([patch.name.as_bytes(), &patch.bytes]);
+            parts.extend([patch.name.as_bytes(), &strips[patch.strip.min(9)], &patch.bytes]);
         }
     }
     let file = store.path("applied", &format!("{}.json", key(parts)));

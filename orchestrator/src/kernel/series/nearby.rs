@@ -51,8 +51,10 @@ async fn newest_tag(source: &Source, series: &Series) -> Result<Nearby, Fault> {
     }
     let scratch = tempfile::tempdir().map_err(|error| Fault::io("make a folder", &error))?;
     let sets = series.prerequisites.iter().flat_map(|set| &set.patches);
-    let files: BTreeSet<String> =
-        sets.chain(&series.patches).flat_map(|patch| patch::files(&patch.bytes)).collect();
+    let files: BTreeSet<String> = sets
+        .chain(&series.patches)
+        .flat_map(|patch| patch::files(&patch.bytes, patch.strip))
+        .collect();
     let index = Index::borrowing(&source.git_dir, &scratch.path().join("index"), clone);
     for (name, commit) in &tags {
         if applies(&index, commit, &files, series).await? {
