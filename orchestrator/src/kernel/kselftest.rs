@@ -18,6 +18,7 @@ use super::make::{Made, make, run};
 use super::series::Tree;
 use super::source::Source;
 use crate::fault::{Blame, Fault};
+use crate::host::budget::Need;
 use crate::host::process::{capture, check, command, require_program};
 use crate::plan::manifest::Compiler;
 use crate::plan::{Cell, Program, ProgramSource};
@@ -28,6 +29,8 @@ use crate::store::key;
 const RECIPE: &str = "kselftest/1";
 /// Where the tests are in the tree.
 const FOLDER: &str = "tools/testing/selftests";
+/// Memory that a compiler of one test takes at most.
+const JOB_BYTES: u64 = 256 * 1024 * 1024;
 /// What `make headers` and the tests' makefiles read: less than a quarter of a tree.
 const PATHS: [&str; 10] =
     ["Makefile", "Kbuild", "Kconfig", "arch", "include", "lib", "mm", "scripts", "tools", "usr"];
@@ -116,6 +119,14 @@ impl Request<'_> {
         builder: &Builder,
         places: &BTreeMap<String, PathBuf>,
     ) -> Result<u32, Fault> {
+        let need = Need {
+            cpus: u32::try_from(builder.jobs).unwrap_or(u32::MAX),
+            memory: builder.jobs as u64 * JOB_BYTES,
+            alone: false,
+        };
+        let claiming = builder.budget.claim(&self.task, need, &builder.events);
+        let claim = builder.stop.run_until_cancelled(claiming).await;
+        let _claim = claim.unwrap_or_else(|| Err(Fault::interrupted()))?;
         let scratch = builder.store.scratch()?;
         let tree = scratch.path().join("tree");
         self.checkout(&tree, &scratch.path().join("index")).await?;

@@ -47,7 +47,7 @@ pub fn parse_lines(lines: &[&str]) -> Results {
 /// The whole with its status and counts.
 pub(super) fn finished(mut main: Node) -> Results {
     let found = !main.subtests.is_empty();
-    main.status = Status::NoTests;
+    main.status = if found { Status::Crashed } else { Status::NoTests };
     let (mut counts, mut quoted) = (Counts::default(), Counts::default());
     count(&main, &mut counts, &mut quoted);
     if found {
