@@ -70,7 +70,7 @@ const NON_BREAKING: &[u8] = "\u{a0}".as_bytes();
 /// What happened to a line that no hunk can have.
 #[must_use]
 pub fn of_line(line: &[u8]) -> (DamageKind, String) {
-    let text = super::diff::quoted(line);
+    let text = super::diff_line::quoted(line);
     if line.starts_with(NON_BREAKING) || line.starts_with(b"\xa0") {
         (DamageKind::NonBreaking, format!("{text} starts with a non-breaking space"))
     } else if line.starts_with(b">") {
