@@ -364,8 +364,12 @@ impl<'a> Parser<'a> {
                 // git apply: at least twelve bytes, whatever the language.
                 Some(b'\\') if line.starts_with(b"\\ ") && line.len() >= 11 => (0, 0),
                 _ => {
-                    let (kind, what) = super::damage::of_line(line);
-                    self.damage(self.at, kind, what);
+                    let kind = super::damage::kind_of_line(line);
+                    // A quoted mail has thousands of such lines; words cost time.
+                    if self.diff.damages.len() < MAX_DAMAGES {
+                        let (kind, what) = super::damage::of_line(line);
+                        self.damage(self.at, kind, what);
+                    }
                     if kind == DamageKind::NonBreaking {
                         (1, 1)
                     } else {
