@@ -3,7 +3,8 @@
 //! the body, the message, the notes below `---`, the diff.
 
 use super::charset::{decode, decode_words};
-use super::diff::{self, Diff, is_signature};
+use super::diff::{self, Diff};
+use super::diff_line::{self, is_signature};
 use super::text::{Text, chomp, is_blank, starts_with_ignore_case};
 
 /// A mail's text taken apart.
@@ -220,7 +221,7 @@ fn is_quoted_diff(line: &[u8]) -> bool {
         quoted |= rest[0] == b'>';
         rest = after;
     }
-    quoted && (rest.starts_with(b"diff --git ") || diff::hunk_ranges(rest).is_some())
+    quoted && (rest.starts_with(b"diff --git ") || diff_line::hunk_ranges(rest).is_some())
 }
 
 /// Whether the text's line ends are CR LF, by the lines that git writes itself; a

@@ -69,15 +69,27 @@ const NON_BREAKING: &[u8] = "\u{a0}".as_bytes();
 
 /// What happened to a line that no hunk can have.
 #[must_use]
-pub fn of_line(line: &[u8]) -> (DamageKind, String) {
-    let text = super::diff::quoted(line);
+pub fn kind_of_line(line: &[u8]) -> DamageKind {
     if line.starts_with(NON_BREAKING) || line.starts_with(b"\xa0") {
-        (DamageKind::NonBreaking, format!("{text} starts with a non-breaking space"))
+        DamageKind::NonBreaking
     } else if line.starts_with(b">") {
-        (DamageKind::Quoted, format!("{text} is quoted"))
+        DamageKind::Quoted
     } else {
-        (DamageKind::Wrapped, format!("{text} looks like the rest of the line before it"))
+        DamageKind::Wrapped
     }
+}
+
+/// The same with words.
+#[must_use]
+pub fn of_line(line: &[u8]) -> (DamageKind, String) {
+    let text = super::diff_line::quoted(line);
+    let kind = kind_of_line(line);
+    let what = match kind {
+        DamageKind::NonBreaking => "starts with a non-breaking space",
+        DamageKind::Quoted => "is quoted",
+        _ => "looks like the rest of the line before it",
+    };
+    (kind, format!("{text} {what}"))
 }
 
 /// Watches the indentation of one file's hunks.

@@ -197,7 +197,7 @@ fn joined(parts: &[&Part], cut_signatures: bool) -> Text {
             continue;
         }
         let end = (0..part.text.count())
-            .find(|&at| super::diff::is_signature(part.text.line(at)))
+            .find(|&at| super::diff_line::is_signature(part.text.line(at)))
             .unwrap_or(part.text.count());
         append(&mut text, &part.text.part(0..end));
     }

@@ -18,6 +18,7 @@ mod charset;
 mod choose;
 mod damage;
 mod diff;
+mod diff_line;
 mod entry;
 mod flowed;
 mod git_format;
