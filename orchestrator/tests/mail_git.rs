@@ -230,9 +230,9 @@ fn hunk_lines(patch: &[u8], wanted: &[u8]) -> Vec<usize> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    for at in first..lines.len() {
-        let inside = lines[at].first().is_some_and(|marker| wanted.contains(marker));
-        if inside && !lines[at].starts_with(b"--") && !lines[at].starts_with(b"+++") {
+    for (at, line) in lines.iter().enumerate().skip(first) {
+        let inside = line.first().is_some_and(|marker| wanted.contains(marker));
+        if inside && !line.starts_with(b"--") && !line.starts_with(b"+++") {
             found.push(at);
         }
     }
