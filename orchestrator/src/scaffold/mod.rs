@@ -43,7 +43,7 @@ pub fn new_test(here: &Path, name: &str, script: bool, tests: &Tests) -> Result<
     }
     let root = here.ancestors().find(|up| up.join("patches").is_dir()).ok_or_else(|| {
         Fault::plan("no folder `patches` here or above").at(here.display()).help(
-            "a plan needs a series: run this where patches/, kernels/ and configs/ are (README: \"Your own series\")",
+            "a plan needs a series: run this where patches/, kernels/ and configs/ are (docs/series.md)",
         )
     })?;
     let chosen = choose_series(root)?;
@@ -134,7 +134,7 @@ fn choose_series(root: &Path) -> Result<Chosen, Fault> {
     }
     Err(Fault::plan("no series here is for one of the kernels in kernels/")
         .at(root.join("patches").display())
-        .help("README, \"Your own series\", says how to add one"))
+        .help("docs/series.md says how to add one"))
 }
 
 /// The guest tests' list with one more.
