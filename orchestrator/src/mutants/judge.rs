@@ -42,7 +42,7 @@ pub(super) fn judge(
     let end = end(report);
     let completed = end == "completed";
     // A guest that did not get to an observation says nothing about it.
-    let names: BTreeSet<&String> = match completed {
+    let all: BTreeSet<&String> = match completed {
         true => original.keys().chain(seen.keys()).collect(),
         false => seen.keys().collect(),
     };
@@ -51,20 +51,20 @@ pub(super) fn judge(
         format!("{name} {}, not {}", value(seen), value(original))
     };
     let changed: Vec<&String> =
-        names.into_iter().filter(|&name| seen.get(name) != original.get(name)).collect();
+        all.into_iter().filter(|&name| seen.get(name) != original.get(name)).collect();
     let mut differs: Vec<String> = changed.iter().map(|&name| shown(name)).collect();
     let mut wrong = Vec::new();
     match expect {
-        Expect::Red(named) => {
-            for name in named.iter().filter(|name| !changed.contains(name)) {
+        Expect::Red { names, any_end } => {
+            for name in names.iter().filter(|name| !changed.contains(name)) {
                 let value = original.get(name).map_or("not observed".into(), ToString::to_string);
                 wrong.push(format!("{name} is {value} as in the series"));
             }
             // The named ones first: they are why it is red.
             differs.sort_by_key(|line| {
-                !named.iter().any(|name| line.starts_with(&format!("{name} ")))
+                !names.iter().any(|name| line.starts_with(&format!("{name} ")))
             });
-            if !completed {
+            if !completed && !any_end {
                 wrong.push(format!("the guest ended with {end}"));
             }
         }
@@ -148,7 +148,7 @@ pub fn render(outcomes: &[Outcome]) -> String {
     let _ = writeln!(
         out,
         "\n{} mutants caught as said, {} harmless changes passed, {} known to survive",
-        count(|expect| matches!(expect, Expect::Red(_) | Expect::End(_))),
+        count(|expect| matches!(expect, Expect::Red { .. } | Expect::End(_))),
         count(|expect| *expect == Expect::Green(Harm::None)),
         count(|expect| *expect == Expect::Green(Harm::Unseen)),
     );
@@ -202,9 +202,13 @@ mod tests {
         judge(&mutant(), expect, &original, &report(halt, seen)).wrong
     }
 
+    fn red(name: &str, any_end: bool) -> Expect {
+        Expect::Red { names: vec![name.to_owned()], any_end }
+    }
+
     #[test]
     fn red_means_that_the_named_observation_differs() {
-        let red = Expect::Red(vec!["a".into()]);
+        let (red, any, unknown) = (red("a", false), red("a", true), red("c", false));
         let completed = || HaltReason::Completed;
         assert!(wrong(&red, completed(), &[("a", 9), ("b", 2)]).is_empty());
         assert!(wrong(&red, completed(), &[("a", 9), ("b", 9)]).is_empty());
@@ -213,7 +217,8 @@ mod tests {
         assert_eq!(wrong(&red, HaltReason::Reset, &[("a", 9)]), ["the guest ended with reset"]);
         // What a guest did not get to is no difference.
         assert_eq!(wrong(&red, HaltReason::Reset, &[]).len(), 2);
-        let unknown = Expect::Red(vec!["c".into()]);
+        assert!(wrong(&any, HaltReason::Reset, &[("a", 9)]).is_empty());
+        assert_eq!(wrong(&any, HaltReason::Reset, &[]).len(), 1);
         assert_eq!(
             wrong(&unknown, completed(), &[("a", 9), ("b", 2)]),
             ["c is not observed as in the series"]
@@ -243,7 +248,7 @@ mod tests {
     fn a_wrong_outcome_is_told_and_counts() {
         let original = observations(&[("a", 1)]);
         let seen = report(HaltReason::Completed, &[("a", 2)]);
-        let red = judge(&mutant(), &Expect::Red(vec!["a".into()]), &original, &seen);
+        let red = judge(&mutant(), &red("a", false), &original, &seen);
         let green = judge(&mutant(), &Expect::Green(Harm::None), &original, &seen);
         assert_eq!(exit_code(std::slice::from_ref(&red)), ExitCode::Acceptable);
         assert_eq!(exit_code(&[red.clone(), green.clone()]), ExitCode::Behaviour);

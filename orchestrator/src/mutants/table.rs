@@ -39,7 +39,7 @@ pub struct Mutant {
     #[serde(default)]
     red: Vec<String>,
     /// How the guest must end other than by completing its job: a halt reason,
-    /// or `test_failed`.
+    /// or `test_failed`; with `red`, `any` if the mutant may end it in any way.
     #[serde(default)]
     end: Option<String>,
     /// It is harmless, and why: nothing may differ.
@@ -53,8 +53,14 @@ pub struct Mutant {
 /// What must be seen of a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
-    /// At least these observations differ, and the job completes.
-    Red(Vec<String>),
+    /// At least these observations differ, and the job completes, if it need not
+    /// end otherwise.
+    Red {
+        /// Names of observations.
+        names: Vec<String>,
+        /// The guest may end in any way.
+        any_end: bool,
+    },
     /// The job does not complete, for this reason.
     End(String),
     /// Nothing differs.
@@ -75,7 +81,9 @@ impl Mutant {
     #[must_use]
     pub fn expect(&self) -> Option<Expect> {
         match (self.red.as_slice(), &self.end, &self.green, &self.survives) {
-            ([_, ..], None, None, None) => Some(Expect::Red(self.red.clone())),
+            ([_, ..], end, None, None) if end.as_deref().is_none_or(|end| end == "any") => {
+                Some(Expect::Red { names: self.red.clone(), any_end: end.is_some() })
+            }
             ([], Some(end), None, None) => Some(Expect::End(end.clone())),
             ([], None, Some(_), None) => Some(Expect::Green(Harm::None)),
             ([], None, None, Some(_)) => Some(Expect::Green(Harm::Unseen)),
@@ -142,7 +150,7 @@ mod tests {
     fn the_table_is_whole() {
         let rows = read(&root().join("patches/mutants/mutants.yaml"), &[]).unwrap();
         let count = |wanted: fn(&Expect) -> bool| rows.iter().filter(|row| wanted(&row.1)).count();
-        let red = count(|expect| matches!(expect, Expect::Red(_) | Expect::End(_)));
+        let red = count(|expect| matches!(expect, Expect::Red { .. } | Expect::End(_)));
         let harmless = count(|expect| *expect == Expect::Green(Harm::None));
         assert!(red >= 12 && harmless >= 3, "{red} red, {harmless} harmless");
         let tests = crate::guest::tests();
@@ -166,9 +174,15 @@ mod tests {
     fn a_row_says_one_thing() {
         assert_eq!(
             table(&format!("  - {{name: a, {ROW}, red: [x]}}")).unwrap()[0].1,
-            Expect::Red(vec!["x".into()])
+            Expect::Red { names: vec!["x".into()], any_end: false }
         );
-        for wrong in ["", ", red: [x], green: y", ", end: oops, survives: y", ", red: []"] {
+        for wrong in [
+            "",
+            ", red: [x], green: y",
+            ", end: oops, survives: y",
+            ", red: [x], end: oops",
+            ", red: []",
+        ] {
             let fault = table(&format!("  - {{name: a, {ROW}{wrong}}}")).unwrap_err();
             assert!(fault.to_string().contains("t.yaml:3"), "{fault}");
         }
