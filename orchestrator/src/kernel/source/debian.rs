@@ -3,13 +3,16 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Source, Steps, import, publish, read, sha256_of};
 use crate::fault::Fault;
 use crate::host::process::{capture, check, command, last_lines, require_program};
-use crate::store::Store;
+use crate::report::json::pretty;
+use crate::store::{Store, key, write_atomically};
 
 /// What apt knows of a package's newest version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Package {
     name: String,
     version: String,
@@ -21,16 +24,17 @@ struct Package {
 /// # Errors
 /// An `infra` fault when it cannot be fetched, verified or imported.
 pub(super) async fn prepare(name: &str, store: &Store, steps: &Steps<'_>) -> Result<Source, Fault> {
-    let package = match newest(name).await {
+    let package = match newest_by_stamp(name, store).await {
         Ok(package) => package,
         Err(fault) => return stored_instead(name, store, steps).ok_or(fault),
     };
-    let key = source_key(&package);
-    if let Some(source) = read(store, &key) {
+    let entry_name = source_key(&package);
+    let key = entry_name.as_str();
+    if let Some(source) = read(store, key) {
         return Ok(source);
     }
-    let _lock = store.lock("sources", &key, steps.events).await?;
-    if let Some(source) = read(store, &key) {
+    let _lock = store.lock("sources", key, steps.events).await?;
+    if let Some(source) = read(store, key) {
         return Ok(source);
     }
     let scratch = store.scratch()?;
@@ -42,7 +46,7 @@ pub(super) async fn prepare(name: &str, store: &Store, steps: &Steps<'_>) -> Res
     let entry = scratch.path().join("entry");
     let imported = import(&tree, &entry.join("git")).await?;
     let origin = format!("{name} {}", package.version);
-    let source = imported.source(&key, origin, Some(package.sha256.clone()));
+    let source = imported.source(key, origin, Some(package.sha256.clone()));
     let source = publish(store, &entry, source)?;
     steps.say("ready");
     Ok(source)
@@ -67,6 +71,46 @@ fn stored_instead(package: &str, store: &Store, steps: &Steps<'_>) -> Option<Sou
         .events
         .note(format!("apt does not know {package} here; using {} from the cache", source.origin));
     Some(source)
+}
+
+/// apt's answer, which takes it a second, as long as nothing that it rests on has
+/// changed.
+async fn newest_by_stamp(name: &str, store: &Store) -> Result<Package, Fault> {
+    #[derive(Serialize, Deserialize)]
+    struct Kept {
+        stamp: String,
+        package: Package,
+    }
+    let stamp = apt_stamp(Path::new("/"));
+    let file = store.path("probes", &format!("apt-{}.json", key([name.as_bytes()])));
+    let kept: Option<Kept> =
+        std::fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    if let Some(kept) = kept
+        && kept.stamp == stamp
+    {
+        return Ok(kept.package);
+    }
+    let package = newest(name).await?;
+    let kept = Kept { stamp, package: package.clone() };
+    // What cannot be kept is asked again.
+    let _ = write_atomically(&file, &pretty(&kept));
+    Ok(package)
+}
+
+/// A hash of the names, sizes and times of apt's lists and settings.
+fn apt_stamp(root: &Path) -> String {
+    let mut seen = Vec::new();
+    let folders = ["var/lib/apt/lists", "etc/apt", "etc/apt/sources.list.d"];
+    let more = ["etc/apt/preferences.d", "etc/apt/apt.conf.d"];
+    for folder in folders.into_iter().chain(more) {
+        for entry in std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+            let Ok(data) = std::fs::metadata(entry.path()) else { continue };
+            let size = if data.is_file() { data.len() } else { 0 };
+            seen.push(format!("{} {size} {:?}", entry.path().display(), data.modified().ok()));
+        }
+    }
+    seen.sort();
+    key([seen.join("\n").as_bytes()])
 }
 
 async fn newest(package: &str) -> Result<Package, Fault> {
@@ -136,6 +180,25 @@ async fn unpack(package: &Package, file: &Path, scratch: &Path) -> Result<PathBu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stamp_changes_with_apts_lists_and_settings() {
+        let root = tempfile::tempdir().unwrap();
+        let stamp = || apt_stamp(root.path());
+        let empty = stamp();
+        for folder in ["var/lib/apt/lists", "etc/apt/sources.list.d"] {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        std::fs::write(root.path().join("var/lib/apt/lists/a"), "1").unwrap();
+        let listed = stamp();
+        assert_ne!(listed, empty);
+        assert_eq!(stamp(), listed);
+        std::fs::write(root.path().join("var/lib/apt/lists/a"), "12").unwrap();
+        let updated = stamp();
+        assert_ne!(updated, listed);
+        std::fs::write(root.path().join("etc/apt/sources.list.d/b"), "").unwrap();
+        assert_ne!(stamp(), updated);
+    }
 
     #[test]
     fn apt_caches_answer_is_read() {
