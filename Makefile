@@ -17,9 +17,9 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 
-# How fast kvet is where it must be: a mailing list's mbox.
-bench:
-	$(CARGO) bench --package kvet --bench mail
+# How fast kvet is where it must be: a mailing list's mbox; a guest that works.
+bench: setup
+	$(CARGO) bench --package kvet --bench mail --bench boots
 
 # kvet killed a hundred times: no QEMU may outlive it, and a run goes on.
 kills: setup
