@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -179,20 +180,24 @@ impl Machine {
         }
         if let Start::Restored(state) = &request.start {
             let deadline = watch.deadline;
-            let restored = tokio::select! {
-                restored = streams.restore(&mut control, state, &mut watch) => restored?,
-                exit = qemu.wait() => {
-                    let exit = status.insert(exit.map_err(wait_failed)?);
-                    Err(format!("QEMU ended, {}", ending(*exit)))
+            watch.decided = tokio::select! {
+                restored = streams.restore(&mut control, state, &mut watch) => {
+                    restored?.err().map(|why| HaltReason::NotRestored { why, stderr: String::new() })
                 }
-                () = sleep_until(deadline) => Err("it took too long".to_owned()),
-                () = stop.cancelled() => {
-                    watch.decided = Some(HaltReason::Interrupted);
-                    Ok(())
-                }
+                () = sleep_until(deadline) => Some(HaltReason::QemuStuck),
+                () = stop.cancelled() => Some(HaltReason::Interrupted),
             };
-            if let Err(why) = restored {
-                watch.decided = Some(HaltReason::NotRestored { why, stderr: String::new() });
+            // A QEMU that ended takes its connection along: whoever was killed did
+            // not refuse the state.
+            if matches!(watch.decided, Some(HaltReason::NotRestored { .. }))
+                && let Ok(exit) = tokio::time::timeout(EXIT, qemu.wait()).await
+            {
+                let exit = exit.map_err(wait_failed)?;
+                status = Some(exit);
+                if exit.signal().is_some() {
+                    watch.decided =
+                        Some(HaltReason::QemuDied { how: ending(exit), stderr: String::new() });
+                }
             }
         }
 

@@ -204,6 +204,9 @@ impl<'a> Watch<'a> {
             Some(decided @ (HaltReason::Interrupted | HaltReason::Saved)) => {
                 return decided.clone();
             }
+            Some(HaltReason::QemuDied { how, .. }) => {
+                return HaltReason::QemuDied { how: how.clone(), stderr };
+            }
             Some(HaltReason::NotRestored { why, .. }) => {
                 return HaltReason::NotRestored { why: why.clone(), stderr };
             }
