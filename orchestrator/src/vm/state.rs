@@ -32,6 +32,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 /// QEMU's default limit, 128 MiB a second, is for networks.
 const BANDWIDTH: u64 = 64 << 30;
 
+/// Most bytes that all states may take: some eighty of guests that have just come up.
+const MAX_BYTES: u64 = 4 << 30;
+
 const MEMORY: &str = "memory";
 const CONSOLE: &str = "console";
 const RECORDS: &str = "records";
@@ -142,7 +145,33 @@ pub fn keep(
         File::open(folder.join(MEMORY))?.sync_data()
     };
     write().map_err(|error| Fault::io("keep the machine's state", &error))?;
-    store.publish(&folder, "states", name).map(drop)
+    store.publish(&folder, "states", name)?;
+    prune(&store.path("states", ""), name, MAX_BYTES);
+    Ok(())
+}
+
+/// Removes the states that were used longest ago until the rest fits in `limit`
+/// bytes. A boot that was about to restore one of them starts cold and says so.
+fn prune(states: &Path, newest: &str, limit: u64) {
+    let size = |folder: &Path| -> u64 {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    };
+    let mut found: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(states)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name() != newest)
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    let mut total = size(&states.join(newest));
+    for (_, folder) in found.into_iter().rev() {
+        total = total.saturating_add(size(&folder));
+        if total > limit {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
 }
 
 fn read(folder: &Path) -> io::Result<SavedState> {
@@ -273,4 +302,26 @@ impl qapi::Command for SetBandwidth {
     type Ok = serde_json::Value;
     const NAME: &'static str = "migrate-set-parameters";
     const ALLOW_OOB: bool = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_states_used_longest_ago_go_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, age) in [("old", 30), ("older", 60), ("used", 10), ("newest", 90)] {
+            let state = folder.path().join(name);
+            std::fs::create_dir(&state).unwrap();
+            std::fs::write(state.join(MEMORY), [0; 100]).unwrap();
+            let when = SystemTime::now() - Duration::from_secs(age);
+            File::open(&state).unwrap().set_modified(when).unwrap();
+        }
+        prune(folder.path(), "newest", 350);
+        let left = |name: &str| folder.path().join(name).exists();
+        assert!(left("newest") && left("used") && left("old") && !left("older"));
+        prune(folder.path(), "newest", 150);
+        assert!(left("newest") && !left("used") && !left("old"));
+    }
 }
