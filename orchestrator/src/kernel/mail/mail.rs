@@ -259,7 +259,8 @@ fn finish(mail: &mut Mail, charset: Option<&str>) {
     mail.formal_reply = outer.reply && mail.body.scissors && inner.is_some();
     mail.subject = match inner {
         Some(mut inner) => {
-            inner.reply |= outer.reply;
+            // A subject in the body is the patch's; only the mail's own says what it answers.
+            inner.reply = outer.reply;
             if !outer.reply {
                 inner.number = inner.number.or(outer.number);
                 inner.version = inner.version.or(outer.version);

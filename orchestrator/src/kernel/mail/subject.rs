@@ -49,8 +49,10 @@ impl Subject {
         let mut rest = subject.trim();
         loop {
             rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ':');
-            if let Some(after) = after_reply(rest) {
-                parsed.reply = true;
+            if let Some((mark, after)) = after_reply(rest)
+                && (parsed.marks_answer(mark, after) || is_re(mark))
+            {
+                parsed.reply |= parsed.marks_answer(mark, after);
                 rest = after;
             } else if let Some((inside, after)) = bracket(rest) {
                 parsed.read_bracket(inside);
@@ -65,15 +67,27 @@ impl Subject {
         parsed
     }
 
-    fn read_bracket(&mut self, inside: &str) {
-        let upper = inside.to_ascii_uppercase();
-        if upper.contains("GIT") && upper.contains("PULL") || upper.trim() == "PULL" {
-            self.pull = true;
+    /// Whether such a mark here says that the mail is an answer. Behind the bracket
+    /// of a patch it is the start of the patch's own subject: kernel/trace/rv has
+    /// `[PATCH] rv: x`. Without a bracket behind it, only what no subsystem is called.
+    fn marks_answer(&self, mark: &str, after: &str) -> bool {
+        let known = self.patch || self.rfc || self.number.is_some() || self.version.is_some();
+        let mut rest = after.trim_start();
+        while let Some((_, after)) = after_reply(rest) {
+            rest = after.trim_start();
         }
+        let bracket = rest.starts_with('[') && bracket(rest).is_some();
+        let first = self.tags.is_empty();
+        !known && (bracket || first && (is_re(mark) || !mark.starts_with(char::is_lowercase)))
+    }
+
+    fn read_bracket(&mut self, inside: &str) {
         let words: Vec<&str> = inside
             .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '[' | ']'))
             .filter(|word| !word.is_empty())
             .collect();
+        let has = |wanted: &str| words.iter().any(|word| word.eq_ignore_ascii_case(wanted));
+        self.pull |= has("PULL") && (has("GIT") || words.len() == 1);
         let mut index = 0;
         while let Some(&word) = words.get(index) {
             // Mercurial's way: `[PATCH 1 of 5]`.
@@ -195,15 +209,20 @@ impl Subject {
     }
 }
 
-/// What follows `Re:`, `RE[2]:` or the like.
-fn after_reply(text: &str) -> Option<&str> {
-    let (mark, after) = text.split_once([':', '\u{ff1a}'])?;
-    let mark = mark.trim_end();
+/// `Re`, `RE[2]` or the like, and what follows its colon.
+fn after_reply(text: &str) -> Option<(&str, &str)> {
+    let (whole, after) = text.split_once([':', '\u{ff1a}'])?;
+    let mark = whole.trim_end();
     let mark = mark.split_once(['[', '(']).map_or(mark, |(mark, count)| {
         let count = count.trim_end_matches([']', ')']);
         if count.bytes().all(|byte| byte.is_ascii_digit()) { mark } else { "" }
     });
-    REPLIES.contains(&mark.to_lowercase().as_str()).then_some(after)
+    REPLIES.contains(&mark.to_lowercase().as_str()).then_some((whole, after))
+}
+
+/// The one mark that git takes away, wherever it stands before the text.
+fn is_re(mark: &str) -> bool {
+    mark.eq_ignore_ascii_case("re")
 }
 
 /// The inside of a leading bracket, brackets inside of it included, and what
@@ -305,6 +324,18 @@ mod tests {
             ("Re: [PATCH 1/1] x", "reply patch 1/1 | x"),
             ("RE: Re[2]: [PATCH] x", "reply patch | x"),
             ("AW: [PATCH] x", "reply patch | x"),
+            ("rv: [PATCH] x", "reply patch | x"),
+            ("SV: Re: [PATCH] x", "reply patch | x"),
+            ("[list] Re: [PATCH] x", "reply patch +list | x"),
+            ("[list] rv: x", "+list | rv: x"),
+            ("[PATCH] rv: x", "patch | rv: x"),
+            ("[PATCH 2/3] SV: x", "patch 2/3 | SV: x"),
+            ("[PATCH] rv[2]: x", "patch | rv[2]: x"),
+            ("[PATCH] Re: x", "patch | x"),
+            ("[PATCH][x] vs: [y] z", "patch +x | vs: [y] z"),
+            ("Sv: x", "reply | x"),
+            ("RE: x", "reply | x"),
+            ("rv: x", " | rv: x"),
             ("[GIT PULL] x", "pull +GIT +PULL | x"),
             ("[PATCH] a[0] = b[1]: x", "patch | a[0] = b[1]: x"),
             ("[PATCH] x: use ] well", "patch | x: use ] well"),
