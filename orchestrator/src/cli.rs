@@ -411,6 +411,8 @@ impl Cli {
         let plan = resolve_with(&file, &guest::tests(), overrides)?;
         selection.check(&plan).map_err(|fault| vec![fault])?;
         payload::check(&plan)?;
+        check_room(&plan, &self.global.budget().map_err(|fault| vec![fault])?)
+            .map_err(|fault| vec![fault])?;
         if dry_run {
             print(&String::from_utf8_lossy(&json::pretty(&plan)));
             return Ok(ExitCode::Acceptable);
@@ -428,7 +430,6 @@ impl Cli {
         let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
         let budget = self.global.budget()?;
-        check_room(plan, &budget)?;
         let folder = match resume {
             Some(run) => {
                 journal::check(run, plan, selection)?;
@@ -464,6 +465,9 @@ impl Cli {
         let result =
             pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
         drop((builder, booter));
+        if resume.is_some() {
+            folder.settle(result.exit_code == ExitCode::Plan);
+        }
         // Ends the live line before the report is printed.
         events.close();
         print(&terminal::render(&result, self.global.color(&std::io::stdout())));
@@ -595,7 +599,7 @@ fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
                 guest.name
             ))
             .at(plan.file.display())
-            .help("give it less `memory:`"));
+            .help("give it less `memory:` in the plan, or raise --memory"));
         }
     }
     Ok(())

@@ -110,7 +110,9 @@ fn an_interrupted_run_is_resumed_and_refuses_what_has_changed() {
     let mut changed: Value = serde_json::from_str(&kept).unwrap();
     changed["inputs"]["image"] = "another".into();
     std::fs::write(&boot, changed.to_string()).unwrap();
+    let before = project.result();
     let refused = resume(&project);
+    assert_eq!(project.result(), before, "what the run had come to is lost");
     assert_eq!(refused.code, 2, "{}", refused.stdout);
     assert!(refused.stdout.contains("image: \"another\", now"), "{}", refused.stdout);
     std::fs::write(&boot, kept).unwrap();

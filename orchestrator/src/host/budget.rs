@@ -178,7 +178,7 @@ impl Budget {
         let ledger = File::create(self.folder.join("lock"))?;
         ledger.lock()?;
         let mut held = Vec::new();
-        let mut first = true;
+        let mut first: Option<String> = None;
         for entry in std::fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -191,14 +191,26 @@ impl Budget {
             }
             match read_locked(&entry.path()) {
                 None => drop(std::fs::remove_file(entry.path())),
-                Some(_) if waiter => first &= ticket.is_some_and(|own| own.name < name),
+                Some(_) if waiter => {
+                    if ticket.is_none_or(|own| name < own.name)
+                        && first.as_ref().is_none_or(|earlier| name < *earlier)
+                    {
+                        first = Some(name);
+                    }
+                }
                 // Half-written by a process that is about to fill it: it counts
                 // once it can be read, which the ledger's lock makes now.
                 Some(text) => held.extend(serde_json::from_slice::<Entry>(&text).ok()),
             }
         }
-        if !first {
-            return Ok(Err("others that came first".to_owned()));
+        if let Some(earlier) = first {
+            // wait-TIME-PROCESS-NUMBER
+            let process = earlier.split('-').nth(2).unwrap_or_default();
+            let whom = match process == std::process::id().to_string() {
+                true => "this kvet's own".to_owned(),
+                false => format!("another kvet's, process {process}"),
+            };
+            return Ok(Err(format!("its turn, after {whom}")));
         }
         if let Some(obstacle) = self.obstacle(need, &held, Memory::read()?, resident) {
             return Ok(Err(obstacle));

@@ -24,7 +24,7 @@ mod words;
 
 use serde::Serialize;
 
-pub use observe::{Facts, facts};
+pub use observe::{BAIL_OUT, Facts, MISSING, facts};
 pub use tree::{parse_lines, parse_log};
 pub use words::parse_words;
 

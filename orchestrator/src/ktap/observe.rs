@@ -15,9 +15,11 @@ const MAX_FACTS: usize = 20_000;
 pub type Facts = BTreeMap<String, Value>;
 
 /// Names that say something of the whole log.
-const MISSING: &str = "missing";
+/// Number of results that were announced and did not come.
+pub const MISSING: &str = "missing";
 const PROBLEMS: &str = "problems";
-const BAIL_OUT: &str = "bail_out";
+/// Why the program gave up.
+pub const BAIL_OUT: &str = "bail_out";
 
 /// One observation for each test, `parent.child`, with its status in a word; and
 /// where there are any, the number of tests that were announced and have no

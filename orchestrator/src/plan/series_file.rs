@@ -54,7 +54,11 @@ impl Resolver<'_> {
                 let Some(place) = self.place(name) else {
                     let fault = self.series_fault(index, format!("no series {name:?}"));
                     let names = folders_in(&self.root.join("patches"));
-                    self.faults.push(fault.help(known(name, &names)));
+                    let help = match Path::new(name).exists() {
+                        true => format!("`{name}` is a name in patches/; the path is `./{name}`"),
+                        false => known(name, &names),
+                    };
+                    self.faults.push(fault.help(help));
                     return None;
                 };
                 if place.is_file() {

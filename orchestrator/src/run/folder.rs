@@ -18,6 +18,9 @@ use crate::report::json::pretty;
 use crate::store::write_atomically;
 use crate::transport::virtio::Sample;
 
+/// Files that a run makes from its boots' reports.
+const REMADE: [&str; 2] = ["result.json", "samples.jsonl"];
+
 /// A run's folder.
 #[derive(Debug, Clone)]
 pub struct RunFolder {
@@ -76,12 +79,26 @@ impl RunFolder {
             .map_err(|error| wrong(format!("cannot be resumed: {error}")))?;
         let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let lock = Self::lock(&path)?;
-        // Every boot that is taken over records its samples again.
-        match std::fs::remove_file(path.join("samples.jsonl")) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Fault::io("begin samples.jsonl anew", &error))
+        // Both are made anew from the boots' reports; a resume that is refused puts
+        // them back.
+        for name in REMADE {
+            match std::fs::rename(path.join(name), path.join(format!("{name}.before"))) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Fault::io(format!("set {name} aside"), &error));
+                }
+                _ => {}
             }
-            _ => Ok(Self { path, id, _lock: lock }),
+        }
+        Ok(Self { path, id, _lock: lock })
+    }
+
+    /// Ends a resumed run: what it was before is dropped, or put back when the
+    /// resume was refused.
+    pub fn settle(&self, refused: bool) {
+        for name in REMADE {
+            let (now, before) = (self.path.join(name), self.path.join(format!("{name}.before")));
+            let _ =
+                if refused { std::fs::rename(before, now) } else { std::fs::remove_file(before) };
         }
     }
 

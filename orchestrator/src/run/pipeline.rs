@@ -192,7 +192,18 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
             let ran = done.tests.iter().find(|ran| ran.name == test.id());
             let behaviour =
                 ran.filter(|ran| ran.faults.is_empty()).and_then(|ran| ran.behaviour.as_ref());
-            if behaviour.is_some_and(|found| !found.observations.values().any(program::passed)) {
+            let every = |wrong: fn(&Observations) -> bool| {
+                behaviour.is_some_and(|found| found.observations.values().all(wrong))
+            };
+            if every(program::cut_short) {
+                lines.insert(format!(
+                    "test {} on {}, guest {}, stopped early in every variant, so what it did not get to was not compared",
+                    test.id(),
+                    cell.kernel.name,
+                    cell.guest.name
+                ));
+            }
+            if every(|seen| !program::passed(seen)) {
                 lines.insert(format!(
                     "nothing passed in test {} on {}, guest {}, in any variant, so it cannot show what the series breaks",
                     test.id(),

@@ -53,7 +53,8 @@ pub fn settle(format: Format, report: &mut BootReport) {
         }
         match ktap::facts(&results, &[EXIT]) {
             Ok(facts) => {
-                ran |= !facts.is_empty();
+                // A plan of no tests is TAP's way to say that it cannot run here.
+                ran = !facts.is_empty() || (ran && exit != PASS);
                 observations = facts;
             }
             Err(reason) => {
@@ -72,7 +73,7 @@ pub fn settle(format: Format, report: &mut BootReport) {
     report.observations = observations;
 }
 
-/// The last thing that a program said before it ended with [`SKIP_STATUS`].
+/// The last thing that a program said before it ended without a result.
 fn reason_to_skip(output: &[String], logs: &[String]) -> String {
     let last =
         output.iter().chain(logs).rev().map(|line| line.trim()).find(|line| !line.is_empty());
@@ -81,7 +82,7 @@ fn reason_to_skip(output: &[String], logs: &[String]) -> String {
             let reason = line.rsplit_once("# SKIP").map_or(line, |(_, reason)| reason).trim();
             crate::fault::escape(&reason.chars().take(200).collect::<String>())
         }
-        None => format!("exit status {SKIP_STATUS} without a word"),
+        None => "the program gave no reason".to_owned(),
     }
 }
 
@@ -94,14 +95,22 @@ fn name(format: Format) -> &'static str {
     }
 }
 
-/// Whether anything in these observations is a pass.
+/// Whether anything in these observations is a pass. Exit status 0 is one only of
+/// a program without results: of one with results, those count.
 #[must_use]
 pub fn passed(observations: &Observations) -> bool {
     let good = [PASS, ktap::Status::Passed.word(), ktap::Status::Xfail.word()];
-    observations.values().any(|value| match value {
-        Value::Text(text) => good.contains(&text.as_str()),
+    let alone = observations.len() == 1;
+    observations.iter().any(|(name, value)| match value {
+        Value::Text(text) => good.contains(&text.as_str()) && (alone || name != EXIT),
         Value::Bool(_) | Value::Integer(_) => false,
     })
+}
+
+/// Whether the program stopped before it had given all its results.
+#[must_use]
+pub fn cut_short(observations: &Observations) -> bool {
+    [ktap::MISSING, ktap::BAIL_OUT].iter().any(|name| observations.contains_key(*name))
 }
 
 #[cfg(test)]
@@ -178,5 +187,26 @@ mod tests {
         assert!(!passes("1..1\nnot ok 1 a\n", 1));
         assert!(passes("1..2\nnot ok 1 a\nok 2 b\n", 1));
         assert!(!passes("1..1\nok 1 a # SKIP\n", 4));
+        // What it exits with does not outweigh its results.
+        let report = settled(Format::Tap, Outcome::Completed, "1..1\nnot ok 1 a\n");
+        assert!(!passed(&report.observations), "{:?}", report.observations);
+        assert!(passed(&settled(Format::Exit, Outcome::Completed, "").observations));
+    }
+
+    #[test]
+    fn a_plan_of_no_tests_is_a_skip() {
+        let report = settled(Format::Tap, Outcome::Completed, "1..0 # SKIP not here\n");
+        assert_eq!(report.outcome, Some(Outcome::Skipped));
+        assert_eq!(report.skips, ["not here"]);
+    }
+
+    #[test]
+    fn what_stops_early_is_known() {
+        let short = |output: &str| {
+            cut_short(&settled(Format::Tap, Outcome::Completed, output).observations)
+        };
+        assert!(short("1..3\nok 1 a\n"));
+        assert!(short("1..3\nok 1 a\nBail out! no disk\n"));
+        assert!(!short("1..1\nok 1 a\n"));
     }
 }

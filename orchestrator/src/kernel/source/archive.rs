@@ -54,7 +54,15 @@ pub(super) async fn unpack(tarball: &Path, to: &Path) -> Result<PathBuf, Fault> 
     std::fs::create_dir(to).map_err(|error| Fault::io("make a folder for the source", &error))?;
     let mut tar = command("tar");
     tar.args(["--extract", "--no-same-owner", "--no-same-permissions", "--file"]);
-    check(tar.arg(tarball).arg("--directory").arg(to), b"").await?;
+    check(tar.arg(tarball).arg("--directory").arg(to), b"").await.map_err(|fault| {
+        let full = fault.help.as_deref().is_some_and(|help| help.contains("space"));
+        if full {
+            return fault;
+        }
+        let mut wrong = Fault::plan("tar cannot unpack it whole").at(tarball.display());
+        wrong.evidence = fault.evidence;
+        wrong.help("take the tarball from its source again; it is damaged, or no tarball")
+    })?;
     let entries = std::fs::read_dir(to).into_iter().flatten().flatten();
     let entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     Ok(match &entries[..] {

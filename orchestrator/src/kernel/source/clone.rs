@@ -53,6 +53,12 @@ pub(super) async fn prepare(
         }
         tree = changes.tree;
         origin.push_str(&format!(" with {} changed file(s) of its work tree", changes.files.len()));
+        if changes.untracked > 0 {
+            origin.push_str(&format!(
+                ", without {} file(s) that git does not track",
+                changes.untracked
+            ));
+        }
         mirror.copy(&tree, steps).await?;
     }
     let at = |fault: Fault| fault.at(format!("{} {}", clone.path().display(), entry.revision));
@@ -65,6 +71,8 @@ pub(super) async fn prepare(
 struct Changes {
     tree: String,
     files: Vec<String>,
+    /// Number of files that git neither tracks nor ignores, which are left out.
+    untracked: usize,
 }
 
 impl Changes {
@@ -81,7 +89,7 @@ impl Changes {
         ))
         .at(clone.path().display())
         .evidence(&names.join("\n"))
-        .help("commit or stash them; --dirty takes them into the source and says so")
+        .help("commit or stash them; --dirty takes them into the source and says so, without files that git does not track")
     }
 }
 
@@ -184,6 +192,9 @@ impl Mirror<'_> {
         let mut names = self.git();
         names.args(["diff-tree", "-r", "--name-only", "--no-renames", tree, &changed]);
         let files = check(&mut names, b"").await?.text().lines().map(str::to_owned).collect();
-        Ok(Some(Changes { tree: changed, files }))
+        let others = ["ls-files", "--others", "--exclude-standard", "-z"];
+        let others = check(&mut git(&others, &index), b"").await?.text();
+        let untracked = others.split('\0').filter(|name| !name.is_empty()).count();
+        Ok(Some(Changes { tree: changed, files, untracked }))
     }
 }
