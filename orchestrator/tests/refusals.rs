@@ -322,3 +322,15 @@ fn a_series_that_nobody_has_is_refused_with_those_that_are_there() {
     tiny.plan("{patches: [one/0001-test.patch], name: ../x}", "");
     said(&tiny.build(&[]), 2, &["cannot name a series"]);
 }
+
+#[test]
+fn a_patch_that_is_in_the_series_twice_is_said_to_be() {
+    let tiny = with_patch(WHOLE);
+    let second = WHOLE.replace("mm: change two", "mm: once more");
+    tiny.write("one/0002-again.patch", &second);
+    said(
+        &tiny.build(&[]),
+        5,
+        &["patch 2 of 2 repeats patch 1", "mm: once more", "take one of them out"],
+    );
+}

@@ -30,6 +30,15 @@ impl Refused<'_> {
     pub(super) async fn fault(&self, problem: Problem) -> Fault {
         let patch = &self.series.patches[self.at];
         if let Problem::Refused(_) = &problem {
+            if let Some(earlier) = self.repeats() {
+                let (patches, at) = (&self.series.patches, self.at);
+                let what =
+                    format!("patch {} of {} repeats patch {}", at + 1, patches.len(), earlier + 1);
+                return Fault::series(what)
+                    .at(patch.path.display())
+                    .evidence(&[named(earlier, patches), named(at, patches)].join("\n"))
+                    .help("take one of them out of the series");
+            }
             match self.already().await {
                 Ok(found) if found.len() == self.series.patches.len() => {
                     return nothing_to_do(self.source, self.series);
@@ -58,6 +67,20 @@ impl Refused<'_> {
                 .evidence(&words)
                 .help("rebase the series, or name that tag as the revision in the kernel's file"),
         }
+    }
+
+    /// The earlier patch with the same diff.
+    fn repeats(&self) -> Option<usize> {
+        let diff = |patch: &PatchFile| {
+            let text = &patch.bytes;
+            let begins = |mark: &[u8]| memchr::memmem::find(text, mark);
+            let from = begins(b"\ndiff --git ").or_else(|| begins(b"\n--- a/"))?;
+            // Without the signature, which names the version of git.
+            let to = memchr::memmem::rfind(text, b"\n-- \n").unwrap_or(text.len());
+            (from < to).then(|| text[from..to].to_vec())
+        };
+        let own = diff(&self.series.patches[self.at])?;
+        self.series.patches[..self.at].iter().position(|patch| diff(patch).as_ref() == Some(&own))
     }
 
     /// The patches whose change the source holds (or, in reverse, lacks) already.
