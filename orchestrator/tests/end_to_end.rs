@@ -322,7 +322,8 @@ fn ctrl_c_during_a_boot_ends_everything_at_once() {
     let began = Instant::now();
     let child = project.command(&["run", "mine"]).spawn().unwrap();
     wait_until("a running guest test", || project.events().contains(r#""phase":"test""#));
-    assert_eq!(processes("stopped/debian-6.12").len(), 1);
+    // One guest of each variant, where the host has room for both.
+    assert!((1..=2).contains(&processes("stopped/debian-6.12").len()));
     interrupt(&child);
     let stopped = Instant::now();
     let ended = finish(child, began);
