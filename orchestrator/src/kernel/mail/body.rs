@@ -20,6 +20,8 @@ pub struct Body {
     pub message: String,
     /// What stands between `---` and the diff.
     pub notes: String,
+    /// A `---` stands before the diff.
+    pub separated: bool,
     /// The diff.
     pub diff: Option<Diff>,
     /// The text that the diff's lines count in.
@@ -122,6 +124,7 @@ impl Body {
         body.message = tidy(&message);
         body.diff = diff::find(&text, break_at);
         if is_separator(text.line(break_at)) && break_at < text.count() {
+            body.separated = true;
             let end = body.diff.as_ref().map_or_else(
                 || (break_at + 1..text.count()).find(|&at| is_signature(text.line(at))),
                 |diff| Some(diff.lines.start),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::entry::{Entry, Version};
 use super::group::{Group, chains, groups};
 use super::reading::{ProblemKind, Reason};
+use super::rfc;
 
 /// Most series that a message lists.
 const MAX_LISTED: usize = 8;
@@ -39,8 +40,13 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
     let groups = groups(entries);
     let chains = chains(&groups, entries);
     let mut newest: Vec<usize> = Vec::new();
+    let mut undecided = false;
     for chain in &chains {
-        newest.extend(newest_of(chain, &groups, entries, &mut choice));
+        let (rfcs, posted) = rfc::decide(chain, &groups, entries, &mut choice.notes);
+        undecided |= !rfcs.is_empty() && !posted.is_empty();
+        for part in [rfcs, posted] {
+            newest.extend(newest_of(&part, &groups, entries, &mut choice));
+        }
     }
     drop_others(&mut newest, &groups, entries);
     let numbered: Vec<usize> =
@@ -49,6 +55,12 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
         newest.iter().copied().filter(|&group| !groups[group].is_numbered()).collect();
     match (numbered.as_slice(), singles.as_slice()) {
         ([], []) => nothing(entries, &mut choice),
+        _ if undecided && newest.len() > 1 => {
+            ambiguous(&newest, &groups, entries, &mut choice);
+        }
+        ([], singles) if unrelated(singles, &groups, entries) => {
+            ambiguous(singles, &groups, entries, &mut choice);
+        }
         ([], singles) => sequence(singles, &groups, entries, &mut choice),
         (&[group], singles) => {
             let outside = strays(group, singles, &groups, entries);
@@ -69,6 +81,8 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
         }
     }
     outside(entries, &mut choice);
+    cover_diff(entries, &mut choice);
+    kernels(entries, &mut choice);
     pass_the_rest(entries, &choice);
     choice
 }
@@ -153,7 +167,8 @@ fn rerolls(entries: &mut [Entry]) {
 /// same number and version.
 fn duplicates(entries: &mut [Entry]) {
     let mut by_id: HashMap<(String, usize), usize> = HashMap::new();
-    let mut by_content: HashMap<([u8; 16], Version, Option<u32>), usize> = HashMap::new();
+    type Key = ([u8; 16], Version, Option<u32>, bool, Option<String>);
+    let mut by_content: HashMap<Key, usize> = HashMap::new();
     for index in 0..entries.len() {
         let entry = &entries[index];
         if entry.passed.is_some() {
@@ -165,7 +180,8 @@ fn duplicates(entries: &mut [Entry]) {
             by_id.entry((id.clone(), entry.nth)).or_insert(index);
         }
         if !entry.cover {
-            let key = (entry.content, entry.version(), entry.number());
+            let (rfc, target) = (entry.subject.rfc, entry.target.clone());
+            let key = (entry.content, entry.version(), entry.number(), rfc, target);
             same = same.or(by_content.get(&key).copied());
             by_content.entry(key).or_insert(index);
         }
@@ -218,21 +234,83 @@ fn newest_of(
     with_patches.into_iter().filter(|&group| groups[group].version == version).collect()
 }
 
-fn name((major, minor, resend): Version) -> String {
-    let minor = if minor > 0 { format!(".{minor}") } else { String::new() };
-    format!("v{major}{minor}{}", if resend { " (resent)" } else { "" })
+pub(super) fn name((version, resend): Version) -> String {
+    format!("v{version}{}", if resend { " (resent)" } else { "" })
 }
 
 fn nothing(entries: &[Entry], choice: &mut Choice) {
-    let diffs = entries
+    // A cover letter that is all there is says so itself.
+    if let Some(at) = entries.iter().position(|entry| entry.cover && entry.diff.is_some()) {
+        choice.cover = Some(at);
+        return;
+    }
+    let other = entries
         .iter()
         .any(|entry| matches!(entry.passed, Some((Reason::NotKernel | Reason::Reply, _))));
-    let what = match (entries.len(), diffs) {
-        (0, _) => "there is no mail and no diff",
-        (_, true) => "no mail is a patch for a kernel tree",
-        (_, false) => "no mail has a diff",
+    let what = match (entries.len(), other, entries.iter().any(|entry| entry.diff.is_some())) {
+        (0, ..) => "there is no mail and no diff",
+        (_, true, _) => "no mail is a patch for a kernel tree",
+        (_, _, true) => "no mail with a diff is a patch; each says why",
+        _ => "no mail has a diff",
     };
     choice.problems.push((None, ProblemKind::Nothing, what.to_owned()));
+}
+
+/// A diff in a mail that is numbered 0 would be left out. Only one between two
+/// versions, as `git format-patch --interdiff` writes it, belongs there: it has no
+/// `---` above it, and all patches are there.
+fn cover_diff(entries: &[Entry], choice: &mut Choice) {
+    let covers: Vec<usize> = match choice.cover {
+        Some(cover) => vec![cover],
+        None if choice.patches.is_empty() => Vec::new(),
+        None => (0..entries.len()).filter(|&at| entries[at].cover).collect(),
+    };
+    for at in covers {
+        let Some(separated) = entries[at].diff else {
+            continue;
+        };
+        if entries[at].passed.is_some() {
+            continue;
+        }
+        if !separated && choice.missing.is_empty() && !choice.patches.is_empty() {
+            let what = "the cover letter has a diff, taken for one between two versions";
+            choice.notes.push(what.to_owned());
+        } else {
+            let what = "the cover letter has a diff of its own".to_owned();
+            choice.problems.push((Some(at), ProblemKind::CoverDiff, what));
+        }
+    }
+}
+
+/// Says where `v6.1` was taken for a kernel and not for a version.
+fn kernels(entries: &[Entry], choice: &mut Choice) {
+    let chosen = choice.patches.iter().map(|&(_, at)| &entries[at]);
+    let Some(entry) = chosen.into_iter().find(|entry| entry.target.is_some()) else {
+        return;
+    };
+    let tag = entry.subject.tags.iter().find(|tag| tag.starts_with(['v', 'V']));
+    if let (Some(tag), Some(kernel)) = (tag, &entry.target)
+        && tag.contains(kernel.as_str())
+    {
+        choice.notes.push(format!("{tag} is taken for the kernel that it is for, not a version"));
+    }
+}
+
+/// Whether patches without numbers are of more than one series: for other kernels,
+/// or mails of threads of their own by others or of other versions.
+fn unrelated(singles: &[usize], groups: &[Group], entries: &[Entry]) -> bool {
+    let heads =
+        || singles.iter().filter_map(|&group| Some((group, *groups[group].members.first()?)));
+    let Some((first, head)) = heads().next() else {
+        return false;
+    };
+    let sent = |at: usize| entries[at].message_id.is_some();
+    heads().any(|(group, at)| {
+        groups[group].target != groups[first].target
+            || groups[group].thread != groups[first].thread
+                && (groups[group].version != groups[first].version
+                    || entries[at].sender != entries[head].sender && sent(at) && sent(head))
+    })
 }
 
 /// Patches without numbers, in the order of the input, as `git am` takes them.
@@ -292,10 +370,12 @@ fn ambiguous(all: &[usize], groups: &[Group], entries: &mut [Entry], choice: &mu
         let line = head.map_or(0, |&at| entries[at].line);
         let total = group.total.unwrap_or(1);
         let patches = if total == 1 { "patch" } else { "patches" };
-        listed.push(format!(
-            "{} of {total} {patches}, line {line}: {subject:?}",
-            name(group.version)
-        ));
+        let mut words = name(group.version);
+        words.push_str(if group.rfc { " RFC" } else { "" });
+        if let Some(target) = &group.target {
+            words = format!("{words} for {target}");
+        }
+        listed.push(format!("{words} of {total} {patches}, line {line}: {subject:?}"));
     }
     if all.len() > MAX_LISTED {
         listed.push(format!("{} more", all.len() - MAX_LISTED));

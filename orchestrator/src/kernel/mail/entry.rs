@@ -15,8 +15,8 @@ const MAX_ID: usize = 256;
 /// Most words of a subject's brackets that are kept.
 const MAX_TAGS: usize = 16;
 
-/// A version: `v2.1` is `(2, 1)`, a resent one comes after the one that it repeats.
-pub type Version = (u32, u32, bool);
+/// A version; a resent one comes after the one that it repeats.
+pub type Version = (u32, bool);
 
 /// One mail, without its body.
 #[derive(Debug, Clone, Default)]
@@ -53,6 +53,12 @@ pub struct Entry {
     pub outside: Option<String>,
     /// It is a cover letter.
     pub cover: bool,
+    /// The kernel that its subject says it is for.
+    pub target: Option<String>,
+    /// When it was sent, in seconds since 1970.
+    pub sent: Option<i64>,
+    /// It has a diff, and whether that stands below `---` as a patch's does.
+    pub diff: Option<bool>,
     /// It is a patch that stands in a reply.
     pub formal_reply: bool,
     /// Its diff is damaged.
@@ -110,6 +116,9 @@ impl Entry {
             passed: mail.passed.clone(),
             outside: mail.outside.clone(),
             cover: mail.cover,
+            target: mail.subject.target(),
+            sent: mail.sent,
+            diff: mail.body.diff.as_ref().map(|_| mail.body.separated),
             formal_reply: mail.formal_reply,
             damaged: mail.body.diff.as_ref().is_some_and(|diff| !diff.damages.is_empty()),
             subject,
@@ -119,8 +128,7 @@ impl Entry {
     /// Its version; 1 where none is said.
     #[must_use]
     pub fn version(&self) -> Version {
-        let (major, minor) = self.subject.version.unwrap_or((1, 0));
-        (major, minor, self.subject.resend)
+        (self.subject.version.unwrap_or(1), self.subject.resend)
     }
 
     /// Its series' total, if it says one.

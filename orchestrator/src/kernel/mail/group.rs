@@ -13,6 +13,10 @@ pub struct Group {
     pub thread: usize,
     /// The version.
     pub version: Version,
+    /// It asks for comments only.
+    pub rfc: bool,
+    /// The kernel that it is for, where it says one.
+    pub target: Option<String>,
     /// How many patches the series says that it has.
     pub total: Option<u32>,
     /// The mails, in the order of the input.
@@ -58,6 +62,8 @@ pub fn groups(entries: &[Entry]) -> Vec<Group> {
         let new = || Group {
             thread: threads[index],
             version: entry.version(),
+            rfc: entry.subject.rfc,
+            target: entry.target.clone(),
             total,
             members: Vec::new(),
             covers: Vec::new(),
@@ -80,14 +86,48 @@ pub fn groups(entries: &[Entry]) -> Vec<Group> {
             groups[at].members.push(index);
         }
     }
+    let mut groups: Vec<Group> =
+        groups.into_iter().flat_map(|group| parted(group, entries)).collect();
     unite_unthreaded(&mut groups, entries);
     groups
+}
+
+/// One series may say `RFC`, or the kernel that it is for, in some of its subjects
+/// only. If a number comes twice, these words part two series of one thread.
+fn parted(mut group: Group, entries: &[Entry]) -> Vec<Group> {
+    let head = group.covers.first().or(group.members.first()).copied();
+    if let Some(head) = head {
+        group.target.clone_from(&entries[head].target);
+        group.rfc = entries[head].subject.rfc;
+    }
+    if group.covers.is_empty() {
+        group.rfc = group.members.iter().all(|&at| entries[at].subject.rfc);
+    }
+    let distinct = group.numbers(entries).len() == group.members.len() && group.covers.len() < 2;
+    let key = |at: usize| (entries[at].subject.rfc, entries[at].target.clone());
+    let mut parts: BTreeMap<(bool, Option<String>), Group> = BTreeMap::new();
+    for (cover, &at) in
+        group.covers.iter().map(|at| (true, at)).chain(group.members.iter().map(|at| (false, at)))
+    {
+        let (rfc, target) = key(at);
+        let part = parts.entry((rfc, target.clone())).or_insert_with(|| Group {
+            rfc,
+            target,
+            members: Vec::new(),
+            covers: Vec::new(),
+            ..group
+        });
+        if cover { &mut part.covers } else { &mut part.members }.push(at);
+    }
+    // Words of one mail alone do not make a second series of what is one otherwise.
+    if distinct || parts.len() < 2 { vec![group] } else { parts.into_values().collect() }
 }
 
 /// A series that was sent, or saved, without any reference from one mail to
 /// another: the same sender, version and total, and no number twice.
 fn unite_unthreaded(groups: &mut Vec<Group>, entries: &[Entry]) {
-    let mut first: HashMap<(String, Version, u32), usize> = HashMap::new();
+    type Key = (String, Version, bool, Option<String>, u32);
+    let mut first: HashMap<Key, usize> = HashMap::new();
     let mut emptied = HashSet::new();
     for index in 0..groups.len() {
         let group = &groups[index];
@@ -99,7 +139,8 @@ fn unite_unthreaded(groups: &mut Vec<Group>, entries: &[Entry]) {
         if !alone {
             continue;
         }
-        let key = (group.sender(entries).to_owned(), group.version, total);
+        let sender = group.sender(entries).to_owned();
+        let key = (sender, group.version, group.rfc, group.target.clone(), total);
         let Some(&into) = first.get(&key) else {
             first.insert(key, index);
             continue;
@@ -129,11 +170,15 @@ fn unite_unthreaded(groups: &mut Vec<Group>, entries: &[Entry]) {
 pub fn chains(groups: &[Group], entries: &[Entry]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(groups.len());
     let mut by_thread: HashMap<(usize, &str), Vec<usize>> = HashMap::new();
-    let mut by_subject: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut by_subject: HashMap<(&str, &str, &Option<String>), usize> = HashMap::new();
     for (index, group) in groups.iter().enumerate() {
         let sender = group.sender(entries);
         for &other in by_thread.entry((group.thread, sender)).or_default().iter() {
-            if groups[other].version != group.version {
+            let other_rfc = groups[other].rfc != group.rfc
+                && groups[other].is_numbered() == group.is_numbered();
+            if groups[other].target == group.target
+                && (groups[other].version != group.version || other_rfc)
+            {
                 sets.unite(index, other);
             }
         }
@@ -147,8 +192,9 @@ pub fn chains(groups: &[Group], entries: &[Entry]) -> Vec<Vec<usize>> {
             if subject.is_empty() {
                 continue;
             }
-            let other = *by_subject.entry((sender, subject)).or_insert(index);
-            if groups[other].version != group.version {
+            let key = (sender, subject, &group.target);
+            let other = *by_subject.entry(key).or_insert(index);
+            if groups[other].version != group.version || groups[other].rfc != group.rfc {
                 sets.unite(index, other);
             }
         }

@@ -197,6 +197,13 @@ pub fn is_mail_field(line: &[u8]) -> bool {
     })
 }
 
+/// The seconds since 1970 of a `Date:` field; none where it is no date.
+pub(super) fn seconds(date: &str) -> Option<i64> {
+    let line = format!("{date}\n");
+    let value = MessageStream::new(line.as_bytes()).parse_date();
+    value.as_datetime().filter(|date| date.is_valid()).map(mail_parser::DateTime::to_timestamp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,8 @@ pub struct Mail {
     pub author: Option<Author>,
     /// The patch's date.
     pub date: Option<String>,
+    /// When it was sent, in seconds since 1970.
+    pub sent: Option<i64>,
     /// Its id.
     pub message_id: Option<String>,
     /// The ids that it answers, the nearest first.
@@ -129,6 +131,7 @@ fn read_mail(
     references.extend(older);
     let mut mail = Mail {
         line,
+        sent: date.as_deref().and_then(super::header::seconds),
         date,
         raw_subject,
         sender,
@@ -354,7 +357,7 @@ fn number_from_message(mail: &mut Mail) {
         .map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>())
         .and_then(|version| version.parse().ok());
     if mail.subject.version.is_none() {
-        mail.subject.version = version.map(|version| (version, 0));
+        mail.subject.version = version;
     }
     mail.notes.push(format!("the message says that it is the first of {total}"));
 }

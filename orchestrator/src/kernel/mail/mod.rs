@@ -33,6 +33,7 @@ mod names;
 mod pasted;
 mod paths;
 pub mod reading;
+mod rfc;
 mod subject;
 mod text;
 mod threads;
@@ -232,6 +233,9 @@ fn help(kind: ProblemKind) -> &'static str {
         }
         ProblemKind::Nothing => "give an mbox, a maildir, a mail, or a unified diff",
         ProblemKind::Ambiguous => "give the mails of one series only",
+        ProblemKind::CoverDiff => {
+            "if it is a patch, give it a number from 1; if it is none, take it away"
+        }
         ProblemKind::Conflict => "take away the mail that is not meant",
         ProblemKind::TooLarge => "give the mails of one series only",
         ProblemKind::Damaged(damage) => damage.help(),

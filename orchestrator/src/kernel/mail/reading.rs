@@ -218,6 +218,8 @@ pub enum ProblemKind {
     Ambiguous,
     /// Two patches with one number.
     Conflict,
+    /// The cover letter has a diff of its own.
+    CoverDiff,
     /// More than kvet takes.
     TooLarge,
     /// A patch is damaged.

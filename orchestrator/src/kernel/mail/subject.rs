@@ -17,8 +17,8 @@ pub struct Subject {
     pub rfc: bool,
     /// `RESEND` or `REPOST` stands in the brackets.
     pub resend: bool,
-    /// The version, where one is said: 3 of `v3`, and 1 of `v3.1`.
-    pub version: Option<(u32, u32)>,
+    /// The version, where one is said: 3 of `v3`.
+    pub version: Option<u32>,
     /// The number and the total.
     pub number: Option<(u32, u32)>,
     /// Everything else in the brackets, such as `net-next`.
@@ -161,6 +161,12 @@ impl Subject {
         false
     }
 
+    /// The kernel that the brackets say the patch is for, as stable's `6.1.y`.
+    #[must_use]
+    pub fn target(&self) -> Option<String> {
+        self.tags.iter().find_map(|tag| kernel(tag))
+    }
+
     fn set_number(&mut self, number: u32, total: u32) {
         self.number.get_or_insert((number, total));
     }
@@ -260,14 +266,22 @@ const MAX_WORD: usize = 40;
 /// Largest total that is believed: stable's review series have about a thousand.
 pub const MAX_TOTAL: u32 = 9_999;
 
-/// `v2`, `V2`, `v2.1`.
-fn version(word: &str) -> Option<(u32, u32)> {
+/// `v2`, `V2`. `v6.1` is no version but the kernel that a patch is for.
+fn version(word: &str) -> Option<u32> {
     let number = word.strip_prefix(['V', 'v'])?;
-    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
-    let digits = |part: &str| {
-        (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    (digits(major) && digits(minor)).then_some((major.parse().ok()?, minor.parse().ok()?))
+    let digits = (1..=4).contains(&number.len()) && number.bytes().all(|c| c.is_ascii_digit());
+    digits.then(|| number.parse().ok()).flatten()
+}
+
+/// The kernel that a word of a bracket names: 6.1 of `v6.1`, `6.1.y`, `linux-6.1.y`.
+fn kernel(word: &str) -> Option<String> {
+    let lower = word.to_ascii_lowercase();
+    let name = lower.strip_prefix("linux-").unwrap_or(&lower);
+    let name = name.strip_prefix('v').unwrap_or(name);
+    let name = name.strip_suffix(".y").unwrap_or(name);
+    let numbers = name.split_once("-rc").map_or(name, |(numbers, _)| numbers);
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    (numbers.contains('.') && numbers.split('.').all(digits)).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -289,8 +303,8 @@ mod tests {
                 words.push(word.to_owned());
             }
         }
-        if let Some((major, minor)) = parsed.version {
-            words.push(if minor > 0 { format!("v{major}.{minor}") } else { format!("v{major}") });
+        if let Some(version) = parsed.version {
+            words.push(format!("v{version}"));
         }
         if let Some((number, total)) = parsed.number {
             words.push(format!("{number}/{total}"));
@@ -317,7 +331,8 @@ mod tests {
             ("[PATCH v2][1/3] x", "patch v2 1/3 | x"),
             ("[PATCH net-next,v2,1/3] x", "patch v2 1/3 +net-next | x"),
             ("[PATCH 2 of 5] x", "patch 2/5 | x"),
-            ("[PATCH v2.1 3/5] x", "patch v2.1 3/5 | x"),
+            ("[PATCH v6.1 3/5] x", "patch 3/5 +v6.1 | x"),
+            ("[PATCH v2 v5.10 3/5] x", "patch v2 3/5 +v5.10 | x"),
             ("[PATCH 1/2v3] x", "patch v3 1/2 | x"),
             ("[RFC/PATCH 1/2] x", "patch rfc 1/2 | x"),
             ("[RFC v2 1/3] x", "rfc v2 1/3 | x"),
@@ -351,6 +366,22 @@ mod tests {
             ("[PATCH 99999999999/3] x", "patch +99999999999/3 | x"),
         ] {
             assert_eq!(told(subject), expected, "{subject}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_that_a_patch_is_for_is_told_from_other_words() {
+        for (subject, expected) in [
+            ("[PATCH v6.1 1/2] x", Some("6.1")),
+            ("[PATCH 6.12 033/100] x", Some("6.12")),
+            ("[PATCH linux-5.10.y v2] x", Some("5.10")),
+            ("[PATCH 6.1.y] x", Some("6.1")),
+            ("[PATCH v6.13-rc2] x", Some("6.13-rc2")),
+            ("[PATCH net-next v2 1/3] x", None),
+            ("[PATCH v2] x: use v6.1", None),
+            ("[PATCH .y] x", None),
+        ] {
+            assert_eq!(Subject::parse(subject).target().as_deref(), expected, "{subject}");
         }
     }
 
