@@ -165,7 +165,9 @@ impl Names {
     /// The file, with so many leading folders taken away.
     fn file(&self, strip: usize, has_hunks: bool) -> FileChange {
         let name = |name: &Option<String>| {
-            name.as_deref().filter(|name| *name != NOTHING).map(|name| stripped(name, strip))
+            name.as_deref()
+                .filter(|name| *name != NOTHING)
+                .map(|name| stripped(name, strip).to_owned())
         };
         let old = self.from.clone().or_else(|| name(&self.old)).or_else(|| name(&self.new));
         let new = self.to.clone().or_else(|| name(&self.new)).or_else(|| name(&self.old));
@@ -184,14 +186,25 @@ impl Names {
         }
     }
 
+    /// Whether the names have git's prefixes: `a/` and `b/`, or one of them beside
+    /// `/dev/null`.
+    fn is_prefixed(&self) -> bool {
+        let is = |name: &Option<String>, prefix| {
+            name.as_deref().map(|name| name == NOTHING || name.starts_with(prefix))
+        };
+        let names = [is(&self.old, "a/"), is(&self.new, "b/")];
+        names.contains(&Some(true)) && !names.contains(&Some(false))
+    }
+
     /// The path of the file as most trees have it.
     pub(super) fn usual_path(&self) -> String {
         self.file(1, true).path
     }
 }
 
-/// The files, and how many folders to strip: what gives most paths of a kernel
-/// tree, one if that is undecided, as git takes it.
+/// The files, and how many folders to strip. One, as git takes it, where names have
+/// `a/` and `b/`: what follows is the path, wherever it lies. Otherwise what gives
+/// most paths of a kernel tree, and one if that is undecided.
 #[must_use]
 pub fn resolve(names: &[Names]) -> (usize, Vec<FileChange>) {
     let files = |strip| -> Vec<FileChange> {
@@ -199,6 +212,9 @@ pub fn resolve(names: &[Names]) -> (usize, Vec<FileChange>) {
     };
     let hits = |strip| files(strip).iter().filter(|file| in_kernel_tree(&file.path)).count();
     let mut best = (1, hits(1));
+    if names.iter().any(Names::is_prefixed) {
+        return (1, files(1));
+    }
     for strip in [0, 2, 3] {
         let count = hits(strip);
         if count > best.1 {
@@ -208,7 +224,7 @@ pub fn resolve(names: &[Names]) -> (usize, Vec<FileChange>) {
     (best.0, files(best.0))
 }
 
-fn stripped(name: &str, strip: usize) -> String {
+fn stripped(name: &str, strip: usize) -> &str {
     let mut rest = name;
     for _ in 0..strip {
         match rest.split_once('/') {
@@ -216,7 +232,7 @@ fn stripped(name: &str, strip: usize) -> String {
             None => break,
         }
     }
-    rest.to_owned()
+    rest
 }
 
 /// The name in a `---` or `+++` line, and whether it says that there is no file.
@@ -264,20 +280,34 @@ fn split_pair(rest: &str) -> Option<(String, String)> {
     if rest.len() > MAX_NAMES {
         return None;
     }
-    let mut first = None;
-    for (at, _) in rest.match_indices(' ') {
-        let (old, new) = (&rest[..at], &rest[at + 1..]);
-        if new.is_empty() {
-            continue;
+    let blanks = || rest.match_indices(' ').map(|(at, _)| at).filter(|at| at + 1 < rest.len());
+    // Where the first name's path starts, and the second one's: behind their first
+    // slashes. The first grows with each blank and the second never does, so that
+    // few pairs are of one length and only these are compared.
+    let first = after_slash(rest, 0);
+    let mut second = 0..0;
+    for at in blanks() {
+        if second.start <= at {
+            second = after_slash(rest, at + 1);
         }
-        if stripped(old, 1) == stripped(new, 1) {
-            return Some((old.to_owned(), new.to_owned()));
+        let old = if first.start < at { rest.get(first.end..at) } else { Some(&rest[..at]) };
+        let start = if second.start == rest.len() { at + 1 } else { second.end };
+        let (old, new) = (old.unwrap_or_default(), &rest[start..]);
+        if old.len() == new.len() && old == new {
+            return Some((rest[..at].to_owned(), rest[at + 1..].to_owned()));
         }
-        first = first.or(Some((old, new)));
     }
     // Two names that differ: a rename, whose own lines say them again.
-    let (old, new) = first?;
+    let at = blanks().next()?;
+    let (old, new) = (&rest[..at], &rest[at + 1..]);
     (!new.contains(' ')).then(|| (old.to_owned(), new.to_owned()))
+}
+
+/// The first run of slashes from a byte on; empty at the text's end if there is none.
+fn after_slash(text: &str, from: usize) -> std::ops::Range<usize> {
+    let start = text[from..].find('/').map_or(text.len(), |at| from + at);
+    let end = text[start..].find(|c| c != '/').map_or(text.len(), |at| start + at);
+    start..end
 }
 
 fn closing_quote(text: &str) -> Option<usize> {
@@ -350,7 +380,12 @@ mod tests {
             "mm/\u{e4}\tx"
         );
         assert_eq!(path("diff --git mm/a.c mm/a.c"), "mm/a.c");
-        assert_eq!(path("diff --git a/linux/mm/a.c b/linux/mm/a.c"), "mm/a.c");
+        assert_eq!(path("diff --git linux.orig/mm/a.c linux/mm/a.c"), "mm/a.c");
+        assert_eq!(path("diff --git x/linux/mm/a.c y/linux/mm/a.c"), "mm/a.c");
+        // With git's prefixes what follows is the path, in whatever folder it lies.
+        assert_eq!(path("diff --git a/vendor/mm/a.c b/vendor/mm/a.c"), "vendor/mm/a.c");
+        let new = traditional_names(b"--- /dev/null", b"+++ b/vendor/mm/a.c");
+        assert_eq!(resolve(&[new]).1[0].path, "vendor/mm/a.c");
         let names = traditional_names(
             b"--- linux-6.1.orig/mm/a.c\t2024-01-01 10:00:00.0 +0000",
             b"+++ linux-6.1/mm/a.c 2024-01-02 10:00:00.0 +0000",
@@ -368,7 +403,29 @@ mod tests {
         assert_eq!((gone.change, gone.path.as_str()), (Change::Deleted, "mm/x.c"));
     }
 
+    /// Every pair of positions compared would be 10^10 bytes here.
+    #[test]
+    fn long_pairs_of_names_take_no_longer_than_their_bytes() {
+        let start = std::time::Instant::now();
+        let long = "x ".repeat(4000);
+        for _ in 0..100 {
+            for line in [format!("a/ {long}"), format!("{long}/{long}"), "/ ".repeat(4000)] {
+                let _ = split_pair(&line);
+            }
+        }
+        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    }
+
     proptest! {
+        #[test]
+        fn pairs_are_parted_where_the_paths_are_the_same(rest in "(a|b|x|/| ){1,14}") {
+            let pairs = rest.match_indices(' ').map(|(at, _)| (&rest[..at], &rest[at + 1..]));
+            let mut pairs = pairs.filter(|(_, new)| !new.is_empty());
+            if let Some((old, new)) = pairs.find(|(old, new)| stripped(old, 1) == stripped(new, 1)) {
+                prop_assert_eq!(split_pair(&rest), Some((old.to_owned(), new.to_owned())));
+            }
+        }
+
         #[test]
         fn no_header_makes_the_reader_panic(rest in "(\"|\\\\|[0-9]|a/| |\t|\u{e9}|/dev/null|2024-01-01){0,12}") {
             let _ = resolve(&[git_names(format!("diff --git {rest}").as_bytes())]);
