@@ -12,6 +12,9 @@ use crate::kernel::mail::reading::{Patch, Problem, Reading};
 /// Most mails that are named because they are no part of the series.
 const MAX_NAMED: usize = 20;
 
+/// How a line begins that is no reason for passing over something but a note.
+pub(super) const NOTE: &str = "note: ";
+
 /// The one series that the mails hold.
 ///
 /// # Errors
@@ -34,8 +37,9 @@ pub(super) fn read(place: &Path) -> Result<Taken, Fault> {
             .evidence(&others.join("\n"))
             .help(first.help));
     }
-    let mut passed_over: Vec<String> = reading.notes.clone();
-    passed_over.extend(doubts.iter().map(|problem| shown(problem)));
+    let note = |text: &str| format!("{NOTE}{text}");
+    let mut passed_over: Vec<String> = reading.notes.iter().map(|text| note(text)).collect();
+    passed_over.extend(doubts.iter().map(|problem| note(&shown(problem))));
     passed_over.extend(left_out(&reading));
     let title = reading.cover.as_ref().map(|cover| cover.subject.clone());
     let patches = reading.patches.into_iter().map(patch_file).collect();

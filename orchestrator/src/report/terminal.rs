@@ -82,7 +82,8 @@ impl Page {
             self.line(&format!("  series from {}", escape(input)));
         }
         for reason in &cell.passed_over {
-            self.line(&format!("  passed over: {}", escape(reason)));
+            let head = if reason.starts_with("note: ") { "" } else { "passed over: " };
+            self.line(&format!("  {head}{}", escape(reason)));
         }
         self.moved_hunks(&cell.moved_hunks);
         for (variant, built) in &cell.variants {

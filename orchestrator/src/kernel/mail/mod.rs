@@ -50,8 +50,10 @@ use mbox::{Mails, RawMail};
 use reading::{Cover, Passed, Patch, Place, Problem, ProblemKind, READING_SCHEMA, Reading};
 
 pub use author::Author;
+pub(crate) use choose::ranges;
 pub use damage::DamageKind;
 pub use names::{Change, FileChange};
+pub(crate) use subject::Subject;
 pub use trailers::Trailer;
 
 /// Most bytes of mails that a series may have; the kernel's largest series are a
