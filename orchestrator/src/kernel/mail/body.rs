@@ -26,6 +26,8 @@ pub struct Body {
     pub diff: Option<Diff>,
     /// The text that the diff's lines count in.
     pub text: Text,
+    /// The line of the input where a NUL stands in the message.
+    pub nul: Option<usize>,
     /// Everything above a scissors line was cut off.
     pub scissors: bool,
     /// Lines quoted with `>` look like a diff.
@@ -100,6 +102,7 @@ impl Body {
             }
             if is_scissors(line) {
                 message.clear();
+                body.nul = None;
                 (body.from, body.subject, body.date) = (None, None, None);
                 body.scissors = true;
                 in_header = true;
@@ -116,6 +119,9 @@ impl Body {
                     break_at = index;
                     break;
                 }
+            }
+            if body.nul.is_none() && line.contains(&0) {
+                body.nul = Some(text.number(index));
             }
             message.push(decode(line, charset).trim_end().to_owned());
             index += 1;

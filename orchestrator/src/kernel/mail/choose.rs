@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::damage::DamageKind;
 use super::entry::{Entry, Version};
 use super::group::{Group, chains, groups};
 use super::reading::{ProblemKind, Reason};
@@ -82,6 +83,7 @@ pub fn choose(entries: &mut [Entry]) -> Choice {
     }
     outside(entries, &mut choice);
     cover_diff(entries, &mut choice);
+    cut_messages(entries, &mut choice);
     kernels(entries, &mut choice);
     pass_the_rest(entries, &choice);
     choice
@@ -282,6 +284,29 @@ fn cover_diff(entries: &[Entry], choice: &mut Choice) {
     }
 }
 
+/// A line `From NAME DATE` in a message, followed by one like a field, ends a mail
+/// for git too. What follows is the diff, but without the patch's author and subject.
+fn cut_messages(entries: &[Entry], choice: &mut Choice) {
+    for &(number, at) in &choice.patches {
+        let Some(before) = at.checked_sub(1).map(|before| &entries[before]) else {
+            continue;
+        };
+        if entries[at].from.is_none()
+            && entries[at].sent.is_none()
+            && before.input == entries[at].input
+            && before.subject.patch
+            && before.from.is_some()
+            && matches!(before.passed, Some((Reason::NoDiff, _)))
+        {
+            let what = format!(
+                "patch {number} has no sender: a line `From ...` in the message of line {} ends that mail",
+                before.line
+            );
+            choice.problems.push((Some(at), ProblemKind::Damaged(DamageKind::Joined), what));
+        }
+    }
+}
+
 /// Says where `v6.1` was taken for a kernel and not for a version.
 fn kernels(entries: &[Entry], choice: &mut Choice) {
     let chosen = choice.patches.iter().map(|&(_, at)| &entries[at]);
@@ -463,10 +488,27 @@ fn fill_from_older(
             .iter()
             .filter_map(|&at| Some((entries[at].message_id.as_deref()?, entries[at].number()?)))
             .collect();
+        let covers: Vec<&str> = groups[other]
+            .covers
+            .iter()
+            .filter_map(|&at| entries[at].message_id.as_deref())
+            .collect();
+        let renews = |number: u32, at: usize| {
+            groups[other].members.iter().any(|&old| {
+                entries[old].number() == Some(number)
+                    && entries[old].subject.text == entries[at].subject.text
+            })
+        };
         let answers = groups[index].covers.is_empty()
             && by_number.iter().all(|(&number, &at)| {
-                let parent = entries[at].references.first();
-                parent.and_then(|id| ids.get(id.as_str())) == Some(&number)
+                let Some(parent) = entries[at].references.first().map(String::as_str) else {
+                    return false;
+                };
+                // One patch alone that answers the cover letter: of a whole series,
+                // only the first does, and the others answer that.
+                let alone = by_number.len() == 1 && number > 1;
+                ids.get(parent) == Some(&number)
+                    || alone && covers.contains(&parent) && renews(number, at)
             });
         if !answers {
             continue;
@@ -484,7 +526,7 @@ fn fill_from_older(
         if !filled.is_empty() {
             filled.sort_unstable();
             choice.notes.push(format!(
-                "{} has some patches only, as answers to those that they replace; {} from {}",
+                "{} has some patches only, as answers to what they replace; {} from {}",
                 name(groups[index].version),
                 ranges(&filled),
                 name(groups[other].version)

@@ -97,6 +97,23 @@ fn a_new_version_that_is_no_answer_is_not_filled_up() {
 }
 
 #[test]
+fn one_patch_of_a_new_version_that_answers_the_cover_letter_is_filled_up() {
+    let series = |subject: &str| {
+        [
+            mail("[PATCH 0/2] cover", "0", ""),
+            mail("[PATCH 1/2] a", "1", "0"),
+            mail("[PATCH 2/2] b", "2", "0"),
+            mail(subject, "3", "0"),
+        ]
+    };
+    assert_eq!(chosen(&mut series("[PATCH v2 2/2] b")), (vec![1, 3], vec![]));
+    // The first of a whole new series answers the cover letter too, and what has
+    // another subject replaces nothing.
+    assert_eq!(chosen(&mut series("[PATCH v2 1/2] a")), (vec![3], vec![ProblemKind::Incomplete]));
+    assert_eq!(chosen(&mut series("[PATCH v2 2/2] c")), (vec![3], vec![ProblemKind::Incomplete]));
+}
+
+#[test]
 fn numbers_are_told_in_ranges() {
     assert_eq!(ranges(&[1, 3, 4, 6, 7, 8]), "1, 3, 4, 6-8");
     assert_eq!(ranges(&[]), "");

@@ -23,6 +23,10 @@ pub enum DamageKind {
     Miscounted,
     /// A line of a file's or hunk's header is missing or wrong.
     Header,
+    /// Another mail was joined to this one.
+    Joined,
+    /// The message has a byte that git takes in none.
+    Message,
     /// A form of diff that cannot be applied.
     Unreadable,
 }
@@ -42,6 +46,10 @@ impl DamageKind {
             Self::Truncated => "take the whole mail from its source",
             Self::Miscounted => "it was edited or damaged; take it from its source again",
             Self::Header => "the diff lost a part; take it from its source again",
+            Self::Joined => {
+                "give each mail in a file of its own, or an mbox that quotes lines with `From `"
+            }
+            Self::Message => "take the byte out of the message; `git am` refuses it too",
             Self::Unreadable => "make the patch again with `git format-patch --binary`",
         }
     }

@@ -46,8 +46,14 @@ pub struct Diff {
 /// Finds the diff in a text, from a line on. None if there is none.
 #[must_use]
 pub fn find(text: &Text, from: usize) -> Option<Diff> {
-    let mut parser =
-        Parser { text, at: from, diff: Diff::default(), names: Vec::new(), after_hunk: None };
+    let mut parser = Parser {
+        text,
+        at: from,
+        diff: Diff::default(),
+        names: Vec::new(),
+        after_hunk: None,
+        joined: None,
+    };
     parser.run();
     let Parser { mut diff, names, .. } = parser;
     if names.is_empty() && diff.damages.is_empty() {
@@ -69,6 +75,8 @@ struct Parser<'a> {
     names: Vec<Names>,
     /// The line after the last hunk, until something else than a hunk is found.
     after_hunk: Option<usize>,
+    /// Behind a file, the line where a second mail's header stands.
+    joined: Option<usize>,
 }
 
 impl<'a> Parser<'a> {
@@ -130,6 +138,10 @@ impl<'a> Parser<'a> {
                 self.garbage();
                 continue;
             }
+            if let Some(joined) = self.joined.take() {
+                let what = "the header of another mail stands here, without a `From ` line before it; its diff is no part of this one";
+                self.damage(joined, DamageKind::Joined, what.to_owned());
+            }
             self.reached(start);
         }
     }
@@ -140,6 +152,9 @@ impl<'a> Parser<'a> {
         if !self.names.is_empty() && super::mbox::is_format_patch_line(line) {
             let what = "another patch starts here; what parts the two is damaged".to_owned();
             self.damage(self.at, DamageKind::Header, what);
+        }
+        if !self.names.is_empty() && self.joined.is_none() && self.is_mail_header() {
+            self.joined = Some(self.at);
         }
         let lost = match self.after_hunk {
             _ if is_blank(line) || is_signature(line) || self.is_postscript() => {
@@ -185,12 +200,33 @@ impl<'a> Parser<'a> {
         self.at += 1;
     }
 
-    /// `---` and a field such as `base-commit:`, which b4 writes behind the diff.
+    /// `---` and words: a field such as `base-commit:`, which b4 writes behind the
+    /// diff, or what a mail server adds. A removed line `--` that a hunk does not count
+    /// is followed by another of the diff, or by nothing.
     fn is_postscript(&self) -> bool {
         let next = self.line(self.at + 1);
-        let key =
-            next.iter().take_while(|&&byte| byte.is_ascii_lowercase() || byte == b'-').count();
-        self.line(self.at).trim_ascii_end() == b"---" && key > 0 && next[key..].starts_with(b":")
+        self.line(self.at).trim_ascii_end() == b"---"
+            && next.first().is_some_and(u8::is_ascii_alphanumeric)
+    }
+
+    /// Whether a mail's header starts here: behind a blank line, with its two fields
+    /// that no mail is without.
+    fn is_mail_header(&self) -> bool {
+        let is = |index: usize, name: &[u8]| {
+            super::text::starts_with_ignore_case(self.line(index), name)
+        };
+        let starts = |index| {
+            [&b"from:"[..], b"subject:", b"date:", b"message-id:", b"to:", b"return-path:"]
+                .iter()
+                .any(|name| is(index, name))
+        };
+        if self.at == 0 || !is_blank(self.line(self.at - 1)) || !starts(self.at) {
+            return false;
+        }
+        let end = (self.at + MAX_LOST).min(self.text.count());
+        let header = (self.at..end).take_while(|&index| !is_blank(self.line(index)));
+        header.clone().any(|index| is(index, b"from:"))
+            && header.clone().any(|index| is(index, b"subject:"))
     }
 
     fn git_file(&mut self) {

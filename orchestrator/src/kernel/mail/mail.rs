@@ -257,6 +257,10 @@ fn finish(mail: &mut Mail, charset: Option<&str>) {
     if let Some((at, _)) = mail.raw_subject.char_indices().nth(MAX_SUBJECT) {
         mail.raw_subject.truncate(at);
     }
+    if let (Some(line), Some(diff)) = (mail.body.nul, &mut mail.body.diff) {
+        let what = "the message has a NUL byte".to_owned();
+        diff.damages.push(Damage { line, kind: DamageKind::Message, what });
+    }
     let outer = Subject::parse(&mail.raw_subject);
     let inner = mail.body.subject.as_deref().map(Subject::parse);
     mail.formal_reply = outer.reply && mail.body.scissors && inner.is_some();

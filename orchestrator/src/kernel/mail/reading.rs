@@ -65,6 +65,15 @@ pub struct Reading {
     pub mails: usize,
 }
 
+impl Reading {
+    /// Whether it can be built: it is complete, or all doubts are such that git
+    /// decides, which has the files (see [`Problem::may_apply`]).
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        !self.patches.is_empty() && self.problems.iter().all(Problem::may_apply)
+    }
+}
+
 /// A cover letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Cover {
