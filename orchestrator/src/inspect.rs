@@ -55,8 +55,9 @@ pub fn ktap(log: &Path, as_json: bool) -> Result<String, Fault> {
     })
 }
 
-/// What mails, a maildir, a patch file or a folder hold, and whether it is a
-/// complete series.
+/// What mails, a maildir, a patch file or a folder hold, and whether `kvet build`
+/// takes it: a complete series, which may have what looks like damage and only the
+/// file itself can tell.
 ///
 /// # Errors
 /// A `plan` fault when it cannot be read.
@@ -73,7 +74,7 @@ pub fn series(input: &Path, as_json: bool) -> Result<(String, bool), Fault> {
         true => text_of(&json::pretty(&reading)),
         false => report::reading::render(&reading),
     };
-    Ok((page, reading.complete))
+    Ok((page, reading.is_usable()))
 }
 
 fn open(log: &Path) -> Result<Box<dyn Read>, Fault> {

@@ -81,6 +81,15 @@ fn an_incomplete_series_is_printed_and_is_a_series_fault() {
     assert!(out.contains("wrapped.eml:23: patch 1: \"written yet */\" looks like"), "{out}");
 }
 
+/// Blanks in the place of tabs may be the file's own: `kvet build` leaves that to
+/// git, which has the file, and so the exit code is that of a series that it takes.
+#[test]
+fn a_doubt_that_only_the_file_can_settle_is_printed_and_is_no_fault() {
+    let (code, out, err) = inspect(&samples().join("tabs-to-spaces.eml"), b"", false);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.starts_with("v1: 1 patch, suspect") && out.contains("tabs turned to"), "{out}");
+}
+
 #[test]
 fn nothing_at_all_is_no_series_and_a_wrong_path_is_a_usage_error() {
     assert_eq!(inspect(Path::new("-"), b"", false).0, Some(5));
