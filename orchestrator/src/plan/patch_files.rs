@@ -108,20 +108,19 @@ fn numbers(subjects: &[(&Path, Subject)]) -> Result<Option<String>, Fault> {
             said(other)
         )));
     }
-    let number = |at: usize| subjects[at].1.number.map_or(0, |(number, _)| number);
-    for at in 1..subjects.len() {
-        if number(at) <= number(at - 1) {
-            let what = format!(
-                "its subject says {}, behind {}/{total}",
-                said(&subjects[at].1),
-                number(at - 1)
-            );
-            return Err(Fault::series(what).at(subjects[at].0.display()).help(
+    for pair in subjects.windows(2) {
+        let [(_, before), (path, subject)] = pair else {
+            continue;
+        };
+        if subject.number <= before.number {
+            let what = format!("its subject says {}, behind {}", said(subject), said(before));
+            return Err(Fault::series(what).at(path.display()).help(
                 "name the files in the order of the series, each once, or write the patches without numbers (`git format-patch -N`)",
             ));
         }
     }
-    let have: Vec<u32> = (0..subjects.len()).map(number).collect();
+    let have: Vec<u32> =
+        subjects.iter().filter_map(|(_, subject)| Some(subject.number?.0)).collect();
     let missing: Vec<u32> =
         (1..=total).filter(|number| have.binary_search(number).is_err()).collect();
     if let Some(at) = have.iter().position(|&number| number > total) {

@@ -15,6 +15,7 @@
 mod author;
 mod body;
 mod charset;
+mod checks;
 mod choose;
 mod damage;
 mod diff;
