@@ -77,7 +77,11 @@ impl<'a> BuildTree<'a> {
             git::run(&request.source.git_dir, ["worktree", "prune"]).await?;
             let place = folder.to_string_lossy();
             let commit = &request.source.commit;
-            let add = ["worktree", "add", "--quiet", "--force", "--detach", &place, commit];
+            // Twice: a worktree is locked while it is made, and stays so when that is
+            // killed.
+            let force = ["--force", "--force"];
+            let add =
+                ["worktree", "add", "--quiet", force[0], force[1], "--detach", &place, commit];
             git::run(&request.source.git_dir, add).await?;
             // Before the first build nothing was said; without a record it is not known.
             Record::default().write(&record)?;
