@@ -40,13 +40,26 @@ pub async fn init(git_dir: &Path, format: &str) -> Result<(), Fault> {
     std::fs::write(git_dir.join("info/attributes"), clone::PLAIN_ATTRIBUTES).map_err(failed)
 }
 
-/// A commit without a parent that holds a tree: equal trees get equal ones.
+/// Removes lock files that a killed git left. Whoever calls holds the store's lock
+/// of what they lock, so that nobody is at work there.
+pub fn remove_stale_locks<'a>(files: impl IntoIterator<Item = &'a Path>) {
+    for file in files {
+        let mut lock = file.as_os_str().to_owned();
+        lock.push(".lock");
+        let _ = std::fs::remove_file(lock);
+    }
+}
+
+/// A commit without a parent that holds a tree: equal trees get equal ones. The
+/// caller holds the lock of the source.
 ///
 /// # Errors
 /// An `infra` fault with git's words.
 pub async fn commit_alone(git_dir: &Path, tree: &str) -> Result<String, Fault> {
     let commit = run(git_dir, ["commit-tree", "-m", "source", tree]).await?;
-    run(git_dir, ["update-ref", &format!("refs/heads/source-{tree}"), &commit]).await?;
+    let name = format!("refs/heads/source-{tree}");
+    remove_stale_locks([git_dir.join(&name).as_path()]);
+    run(git_dir, ["update-ref", &name, &commit]).await?;
     Ok(commit)
 }
 

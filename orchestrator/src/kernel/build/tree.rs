@@ -117,6 +117,12 @@ impl<'a> BuildTree<'a> {
 
     async fn checkout(&self) -> Result<(), Fault> {
         let commit = &self.request.tree.commit;
+        // Where a worktree's index and HEAD are: .git says.
+        let link = std::fs::read_to_string(self.folder.join(".git")).unwrap_or_default();
+        if let Some(inner) = link.trim_end().strip_prefix("gitdir: ") {
+            let inner = Path::new(inner);
+            git::remove_stale_locks([&*inner.join("index"), &*inner.join("HEAD")]);
+        }
         check(self.git().args(["checkout", "--quiet", "--force", "--detach", commit]), b"")
             .await
             .map(drop)
