@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line.
 
+mod arguments;
+
 use std::io::{IsTerminal, Write};
-use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use bytesize::ByteSize;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::Parser;
 use tokio_util::sync::CancellationToken;
+
+use arguments::{Cli, Color, Command, Format, Global, Inspect};
 
 use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
@@ -18,7 +20,6 @@ use crate::inspect;
 use crate::kernel::build::Builder;
 use crate::mutants::{self, Mutants};
 use crate::plan::Plan;
-use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
 use crate::report::{json, progress, terminal};
 use crate::run::event::Events;
@@ -29,216 +30,7 @@ use crate::run::pipeline::{self, Selection};
 use crate::scaffold;
 use crate::selftest::{self, Selftest};
 use crate::store::Store;
-use crate::vm::accel::Choice;
 use crate::vm::spec::need;
-
-/// Vets a Linux kernel patch series in virtual machines.
-#[derive(Debug, Parser)]
-#[command(name = "kvet", version, max_term_width = 100)]
-struct Cli {
-    #[command(flatten)]
-    global: Global,
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Args)]
-struct Global {
-    /// No progress, only the report.
-    #[arg(short, long, global = true)]
-    quiet: bool,
-    /// More progress.
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
-    verbose: bool,
-    /// Colours in reports.
-    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
-    color: Color,
-    /// Parallel jobs of a kernel build; one for each CPU by default.
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    jobs: Option<u16>,
-    /// Most memory that all builds and guests of this user may take [default: what is free].
-    #[arg(long, global = true, value_name = "SIZE")]
-    memory: Option<ByteSize>,
-    /// Folder for sources, trees and images [default: ~/.cache/kvet].
-    #[arg(long, global = true, value_name = "DIR", env = "KVET_CACHE_DIR")]
-    cache_dir: Option<PathBuf>,
-    /// Folder for the runs' results.
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        default_value = "kvet-runs",
-        env = "KVET_RUNS_DIR"
-    )]
-    runs_dir: PathBuf,
-    /// What executes the guests.
-    #[arg(long, global = true, value_enum, default_value_t = Choice::Auto)]
-    accel: Choice,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Color {
-    Auto,
-    Always,
-    Never,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// What this host can do, what is missing, and the command that installs it.
-    Doctor,
-    /// Build every variant of a plan, boot nothing.
-    Build {
-        /// A plan's path, or its name in configs/plans/.
-        plan: PathBuf,
-        /// Only this variant: base, patched or patch-NN (may be repeated).
-        #[arg(long, value_name = "V")]
-        variant: Vec<VariantName>,
-        #[command(flatten)]
-        input: InputArgs,
-    },
-    /// Run a plan: build, boot, test and compare.
-    Run {
-        /// A plan's path, or its name in configs/plans/.
-        plan: PathBuf,
-        /// Only this test.
-        #[arg(short, long, value_name = "TEST")]
-        test: Option<String>,
-        /// Only this variant: base, patched or patch-NN (may be repeated).
-        #[arg(long, value_name = "V")]
-        variant: Vec<VariantName>,
-        #[command(flatten)]
-        input: InputArgs,
-        /// A splat that both variants have is not acceptable either.
-        #[arg(long)]
-        strict: bool,
-        /// Boots of each variant for each test; all must observe the same.
-        #[arg(long, value_name = "N", default_value = "1")]
-        boots: NonZeroU16,
-        /// Boot from power-on every time instead of restoring a saved machine.
-        #[arg(long)]
-        cold: bool,
-        /// Go on with an interrupted run of this plan: its finished boots are kept.
-        #[arg(long, value_name = "RUN")]
-        resume: Option<PathBuf>,
-        /// Print the resolved plan and stop.
-        #[arg(long)]
-        dry_run: bool,
-    },
-    /// Show pending behaviour snapshots.
-    Review {
-        /// Only this plan's.
-        plan: Option<PathBuf>,
-    },
-    /// Accept pending behaviour snapshots.
-    Accept {
-        /// Only this plan's.
-        plan: Option<PathBuf>,
-    },
-    /// Throw pending behaviour snapshots away.
-    Reject {
-        /// Only this plan's.
-        plan: Option<PathBuf>,
-    },
-    /// Does kvet tell the truth on this host? Breaks kernels in every way it knows
-    /// and checks what it says of each.
-    Selftest {
-        /// Only this row of the table (may be repeated).
-        #[arg(long, value_name = "ROW")]
-        only: Vec<String>,
-        /// Only the rows of this kernel (may be repeated).
-        #[arg(long, value_name = "CONFIG")]
-        config: Vec<String>,
-        /// Guests at once; one for each CPU by default.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-        guests: Option<u16>,
-    },
-    /// Write a test of your own that works, to start from, and a plan that runs it.
-    NewTest {
-        /// What it is called: small letters, digits and '_'.
-        name: String,
-        /// A shell script, also where kvet's guest tests are at hand.
-        #[arg(long)]
-        script: bool,
-    },
-    /// Would the tests of kvet's own series notice a mistake in them?
-    #[command(hide = true)]
-    Mutants {
-        /// Only this mutant (may be repeated).
-        #[arg(long, value_name = "NAME")]
-        only: Vec<String>,
-        /// Guests at once; one for each CPU by default.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-        guests: Option<u16>,
-    },
-    /// What kvet reads out of a file.
-    #[command(subcommand)]
-    Inspect(Inspect),
-    /// Print the report of a run again.
-    Report {
-        /// The run's folder.
-        run: PathBuf,
-        /// The report's form.
-        #[arg(long, value_enum, default_value_t = Format::Terminal)]
-        format: Format,
-    },
-}
-
-/// What is built in the place of what the plan says.
-#[derive(Debug, Args)]
-struct InputArgs {
-    /// Vet this series instead of the plan's: a name in patches/, a folder of
-    /// patches, a patch file, an mbox, a maildir, `-` for mails on standard input, or
-    /// commits as [REPOSITORY:]A..B (may be repeated).
-    #[arg(long, value_name = "INPUT")]
-    series: Vec<String>,
-    /// Take the uncommitted changes of a git source's work tree, too.
-    #[arg(long)]
-    dirty: bool,
-}
-
-impl InputArgs {
-    fn overrides(&self) -> Overrides {
-        let series = self.series.iter().map(|text| SeriesEntry::from_argument(text)).collect();
-        Overrides { series, dirty: self.dirty }
-    }
-}
-
-#[derive(Debug, Subcommand)]
-enum Inspect {
-    /// Splats in a serial log.
-    Console {
-        /// The log; `-` for standard input.
-        log: PathBuf,
-        /// JSON instead of text.
-        #[arg(long)]
-        json: bool,
-    },
-    /// The patches in mails, a maildir, a patch file or a folder, and what is passed over.
-    ///
-    /// Exit code 0 for a complete series, 5 for one that is incomplete or damaged.
-    Series {
-        /// An mbox, mail, patch, maildir or folder; `-` for standard input.
-        input: PathBuf,
-        /// JSON instead of text.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Results in a log with TAP or KTAP.
-    Ktap {
-        /// The log; `-` for standard input.
-        log: PathBuf,
-        /// JSON instead of text.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    Terminal,
-    Json,
-}
 
 /// Runs the command line of this process.
 pub async fn main() -> ExitCode {
