@@ -233,11 +233,7 @@ impl Cli {
                 folder
             }
         };
-        let events = Events::default();
-        folder.record_events(&events)?;
-        if !self.global.quiet {
-            progress::subscribe(&events, self.global.verbose);
-        }
+        let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
         let builder = self.builder(&store, &budget, &events, &stop);
         let environment = environment(qemu.as_deref()).await;
@@ -280,11 +276,7 @@ impl Cli {
         let qemu = find_qemu()?;
         let store = self.global.store()?;
         let folder = RunFolder::create(&self.global.runs_dir, "selftest")?;
-        let events = Events::default();
-        folder.record_events(&events)?;
-        if !self.global.quiet {
-            progress::subscribe(&events, self.global.verbose);
-        }
+        let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
         let selftest = Selftest {
             builder: self.builder(&store, &self.global.budget()?, &events, &stop),
@@ -317,11 +309,7 @@ impl Cli {
         let store = self.global.store()?;
         let budget = self.global.budget()?;
         let folder = RunFolder::create(&self.global.runs_dir, "mutants")?;
-        let events = Events::default();
-        folder.record_events(&events)?;
-        if !self.global.quiet {
-            progress::subscribe(&events, self.global.verbose);
-        }
+        let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
         let builder = self.builder(&store, &budget, &events, &stop);
         let booter = Booter {
@@ -340,6 +328,16 @@ impl Cli {
         };
         let guests = guests.map_or_else(cpus, usize::from);
         Ok((Mutants { builder, booter, folder, guests }, events))
+    }
+
+    /// Events that the run's folder keeps and, unless it is to be quiet, people see.
+    fn events(&self, folder: &RunFolder) -> Result<Events, Fault> {
+        let events = Events::default();
+        folder.record_events(&events)?;
+        if !self.global.quiet {
+            progress::subscribe(&events, self.global.verbose);
+        }
+        Ok(events)
     }
 
     fn builder(

@@ -44,7 +44,7 @@ use crate::harness::mapping::PAGE;
 use crate::harness::neighbour::{Neighbour, Order};
 use crate::harness::process_madvise::Vector;
 use crate::harness::{
-    Advice, Context, Default, EventCounter, Mapping, Parameter, Stop, Test, TestResult, cpu,
+    Advice, Context, Default, EventCounter, Mapping, Parameter, Stop, Test, TestResult, cpu, needs,
 };
 
 /// The test.
@@ -100,7 +100,7 @@ fn run(context: &mut Context) -> TestResult {
         return Err(Stop::fail(format!("parameter rounds is {rounds}, less than {MIN_ROUNDS}")));
     }
     let cpus = cpu::online()?;
-    context.require(cpus >= 2, "needs two CPUs")?;
+    needs::cpus(2)?;
     let _tunables = prepare(context)?;
     let caller = Caller::new()?;
     if !own_advice(context, &caller)? {
