@@ -16,6 +16,7 @@ use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
 use crate::host::budget::Budget;
 use crate::host::doctor;
+use crate::host::sandbox::{self, Sandbox};
 use crate::inspect;
 use crate::kernel::build::Builder;
 use crate::mutants::{self, Mutants};
@@ -29,7 +30,7 @@ use crate::run::journal;
 use crate::run::pipeline::{self, Selection};
 use crate::scaffold;
 use crate::selftest::{self, Selftest};
-use crate::store::Store;
+use crate::store::{Store, clean};
 use crate::vm::spec::need;
 
 /// Runs the command line of this process.
@@ -131,6 +132,9 @@ impl Cli {
                 self.run_plan(plan, &input.overrides(), &selection, resume.as_deref(), *dry_run)
                     .await
             }
+            Command::Clean { keep, dry_run } => {
+                self.clean(keep.map(|size| size.as_u64()), *dry_run).await.map_err(|f| vec![f])
+            }
             Command::Review { plan } => self.snapshots(plan.as_deref(), |pending| {
                 print(&format!("{}\n{}", pending.display(), snapshot::difference(pending)));
                 Ok(())
@@ -179,6 +183,20 @@ impl Cli {
                 Ok(result.exit_code)
             }
         }
+    }
+
+    async fn clean(&self, keep: Option<u64>, dry: bool) -> Result<ExitCode, Fault> {
+        let (store, events, stop) = (self.global.store()?, Events::default(), stop_on_signals()?);
+        if !self.global.quiet {
+            progress::subscribe(&events, self.global.verbose);
+        }
+        let cleaning = stop.run_until_cancelled(store.clean(keep, dry, &events)).await;
+        events.close();
+        let Some(cleaned) = cleaning else {
+            return Ok(ExitCode::Interrupted);
+        };
+        print(&clean::render(&cleaned?, keep, dry));
+        Ok(ExitCode::Acceptable)
     }
 
     async fn doctor(&self) -> Result<ExitCode, Fault> {
@@ -235,8 +253,9 @@ impl Cli {
         };
         let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
-        let builder = self.builder(&store, &budget, &events, &stop);
-        let environment = environment(qemu.as_deref()).await;
+        let builder = self.builder(&store, &budget, &events, &stop).await?;
+        let mut environment = environment(qemu.as_deref()).await;
+        environment.sandbox = Some(builder.sandbox.description());
         let booter = Booter {
             store,
             budget,
@@ -279,7 +298,7 @@ impl Cli {
         let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
         let selftest = Selftest {
-            builder: self.builder(&store, &self.global.budget()?, &events, &stop),
+            builder: self.builder(&store, &self.global.budget()?, &events, &stop).await?,
             store,
             events: events.clone(),
             stop,
@@ -311,7 +330,7 @@ impl Cli {
         let folder = RunFolder::create(&self.global.runs_dir, "mutants")?;
         let events = self.events(&folder)?;
         let stop = stop_on_signals()?;
-        let builder = self.builder(&store, &budget, &events, &stop);
+        let builder = self.builder(&store, &budget, &events, &stop).await?;
         let booter = Booter {
             store,
             budget,
@@ -340,20 +359,25 @@ impl Cli {
         Ok(events)
     }
 
-    fn builder(
+    async fn builder(
         &self,
         store: &Store,
         budget: &Budget,
         events: &Events,
         stop: &CancellationToken,
-    ) -> Builder {
-        Builder {
+    ) -> Result<Builder, Fault> {
+        let sandbox = Sandbox::choose(self.global.sandbox).await?;
+        if let (Some(why), sandbox::Choice::Auto) = (sandbox.missing(), self.global.sandbox) {
+            events.note(format!("builds run without a sandbox: {why}"));
+        }
+        Ok(Builder {
             store: store.clone(),
             budget: budget.clone(),
             events: events.clone(),
             stop: stop.clone(),
             jobs: self.global.jobs.map_or_else(cpus, usize::from),
-        }
+            sandbox,
+        })
     }
 
     fn snapshots(

@@ -75,6 +75,9 @@ impl Build for FakeBuild {
             steps: 100,
             seconds: 60,
             warnings: self.warnings.get(&variant).cloned(),
+            sandbox: None,
+            refused: Vec::new(),
+            ccache: None,
             folder: PathBuf::new(),
             stored: variant == Base,
         })

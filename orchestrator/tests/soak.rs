@@ -58,6 +58,7 @@ async fn soak(project: &Project, boots: usize) {
         events: events.clone(),
         stop: stop.clone(),
         jobs: 2,
+        sandbox: kvet::host::sandbox::Sandbox::none("a test"),
     };
     let (source, trees) = builder.prepare(cell).await.unwrap();
     let log = project.path().join("build.log");

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::host::sandbox;
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::Overrides;
 use crate::vm::accel::Choice;
@@ -50,6 +51,9 @@ pub(super) struct Global {
         env = "KVET_RUNS_DIR"
     )]
     pub(super) runs_dir: PathBuf,
+    /// Whether kernels are built in a sandbox, which needs bubblewrap.
+    #[arg(long, global = true, value_enum, default_value_t = sandbox::Choice::Auto)]
+    pub(super) sandbox: sandbox::Choice,
     /// What executes the guests.
     #[arg(long, global = true, value_enum, default_value_t = Choice::Auto)]
     pub(super) accel: Choice,
@@ -101,6 +105,15 @@ pub(super) enum Command {
         #[arg(long, value_name = "RUN")]
         resume: Option<PathBuf>,
         /// Print the resolved plan and stop.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Make the cache folder smaller; what was not used for longest goes first.
+    Clean {
+        /// Most that may stay [default: all but what a killed kvet left].
+        #[arg(long, value_name = "SIZE")]
+        keep: Option<ByteSize>,
+        /// Only say what would go.
         #[arg(long)]
         dry_run: bool,
     },

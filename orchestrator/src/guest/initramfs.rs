@@ -12,7 +12,7 @@ use cpio::newc::{Builder, ModeFileType, trailer};
 use super::GUEST_BINARY;
 use super::pack::{Item, Items};
 use crate::fault::Fault;
-use crate::store::{Store, key, write_atomically};
+use crate::store::{Store, key, touch, write_atomically};
 
 /// Folders that init mounts on.
 const FOLDERS: [&str; 6] = ["dev", "proc", "run", "sys", "tmp", "var"];
@@ -36,7 +36,9 @@ pub fn prepare(store: &Store) -> Result<PathBuf, Fault> {
 pub fn prepare_with(store: &Store, items: &Items) -> Result<PathBuf, Fault> {
     let bytes = archive(items).map_err(|error| Fault::io("write the initramfs", &error))?;
     let path = store.path("initramfs", &format!("{}.cpio", key([bytes.as_slice()])));
-    if !std::fs::metadata(&path).is_ok_and(|data| data.len() == bytes.len() as u64) {
+    if std::fs::read(&path).is_ok_and(|found| found == bytes) {
+        touch(&path);
+    } else {
         write_atomically(&path, &bytes)?;
     }
     Ok(path)

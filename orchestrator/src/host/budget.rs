@@ -316,7 +316,7 @@ fn resident(process: u32) -> u64 {
 }
 
 /// A field of /proc/meminfo or /proc/PID/status, in bytes.
-fn kib_field(text: &str, name: &str) -> Option<u64> {
+pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim_end_matches("kB").trim().parse().ok()?;
     kib.checked_mul(1024)

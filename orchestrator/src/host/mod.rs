@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What kvet asks of the host: programs, processes, and whether they are there.
 
+pub mod beneath;
 pub mod budget;
 pub mod clone;
 pub mod doctor;
 pub mod lines;
 pub mod process;
+pub mod sandbox;

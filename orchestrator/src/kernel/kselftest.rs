@@ -18,17 +18,21 @@ use super::make::{Made, make, run};
 use super::series::Tree;
 use super::source::Source;
 use crate::fault::{Blame, Fault};
+use crate::host::beneath;
 use crate::host::budget::Need;
-use crate::host::process::{capture, check, command, require_program};
+use crate::host::process::{capture, check, require_program};
+use crate::host::sandbox::Session;
 use crate::plan::manifest::Compiler;
 use crate::plan::{Cell, Program, ProgramSource};
 use crate::run::event::RunEvent;
-use crate::store::key;
+use crate::store::{Scratch, key, touch};
 
 /// Changes to how programs are built change this.
-const RECIPE: &str = "kselftest/1";
+const RECIPE: &str = "kselftest/2";
 /// Where the tests are in the tree.
 const FOLDER: &str = "tools/testing/selftests";
+/// Where they are built, below the tree.
+const OUT: &str = "kvet-out";
 /// Memory that a compiler of one test takes at most.
 const JOB_BYTES: u64 = 256 * 1024 * 1024;
 /// What `make headers` and the tests' makefiles read: less than a quarter of a tree.
@@ -79,7 +83,7 @@ impl Request<'_> {
         }
         let program = self.compiler.program();
         require_program(program, program)?;
-        let version = check(command(program).arg("--version"), b"").await?.text();
+        let version = check(builder.sandbox.program(program).arg("--version"), b"").await?.text();
         let version = version.lines().next().unwrap_or_default().to_owned();
         let place = |target: &str| {
             let parts = [RECIPE, self.patched.tree.as_str(), target, &version];
@@ -87,9 +91,9 @@ impl Request<'_> {
         };
         let places: BTreeMap<String, PathBuf> =
             self.targets.keys().map(|target| (target.clone(), place(target))).collect();
-        let there = || places.values().all(|place| place.is_file());
+        let there = || places.values().all(|place| Finished::read(place).is_some());
         if there() {
-            return Ok(places);
+            return Ok(programs(places));
         }
         for (target, program) in self.targets {
             self.check_target(target, program).await?;
@@ -97,7 +101,7 @@ impl Request<'_> {
         let name = key([RECIPE.as_bytes(), self.patched.tree.as_bytes()]);
         let _lock = builder.store.lock("kselftests", &name, &builder.events).await?;
         if there() {
-            return Ok(places);
+            return Ok(programs(places));
         }
         let began = Instant::now();
         builder.events.send(&RunEvent::BuildStarted { task: self.task.clone() });
@@ -108,10 +112,11 @@ impl Request<'_> {
                 stored: false,
                 steps: *steps,
                 seconds: began.elapsed().as_secs_f64(),
+                ccache: None,
             },
             Err(_) => RunEvent::BuildFailed { task: self.task.clone() },
         });
-        built.map(|_| places)
+        built.map(|_| programs(places))
     }
 
     async fn build_missing(
@@ -130,31 +135,48 @@ impl Request<'_> {
         let scratch = builder.store.scratch()?;
         let tree = scratch.path().join("tree");
         self.checkout(&tree, &scratch.path().join("index")).await?;
+        self.make_ready(&tree)?;
         let mut log = File::create(&self.log)
             .map_err(|error| Fault::io(format!("write {}", self.log.display()), &error))?;
-        let mut headers = make(&tree);
+        let mut session = builder.sandbox.session(&builder.store, &tree, None, builder.jobs)?;
+        let mut headers = make(&session, "");
         headers.arg(format!("--jobs={}", builder.jobs)).arg("headers");
-        let mut steps =
-            match run(&mut headers, &mut log, &builder.stop, &mut Heard::new("headers"), |_| {})
-                .await?
-            {
-                Made::Done { steps } => steps,
-                Made::Interrupted => return Err(Fault::interrupted()),
-                Made::Failed { error, .. } => {
-                    return Err(self.failed(
-                        Blame::Infra,
-                        "make headers does not work".into(),
-                        &error,
-                    ));
-                }
-            };
+        let (mut heard, stop) = (Heard::new("headers"), &builder.stop);
+        let made = run(&mut headers, session.watchdog(), &mut log, stop, &mut heard, |_| {});
+        let steps = match made.await? {
+            Made::Done { steps } => steps,
+            Made::Interrupted => return Err(Fault::interrupted()),
+            Made::Failed { error, .. } => {
+                let what = "make headers does not work".to_owned();
+                return Err(self.failed(Blame::Infra, what, &error));
+            }
+        };
+        let built = self.build_all(builder, &mut session, &scratch, &mut log, places).await;
+        for line in session.refused() {
+            builder.events.note(format!("{}: the build {line}", self.task));
+        }
+        built.map(|more| steps + more)
+    }
+
+    async fn build_all(
+        &self,
+        builder: &Builder,
+        session: &mut Session,
+        scratch: &Scratch,
+        log: &mut File,
+        places: &BTreeMap<String, PathBuf>,
+    ) -> Result<u32, Fault> {
+        let tree = scratch.path().join("tree");
+        let mut steps = 0;
         for (target, place) in places {
-            if place.is_file() {
+            if Finished::read(place).is_some() {
                 continue;
             }
-            let (file, more) = self.build_one(builder, &tree, target, &mut log).await?;
-            steps += more;
-            builder.store.publish(&file, "kselftests", &file_name(place))?;
+            steps += self.build_one(builder, session, &tree, target, log).await?;
+            let finished = Finished::make(&tree, target, &scratch.path().join("finished"));
+            let finished = finished
+                .map_err(|error| Fault::io(format!("store the selftest {target}"), &error))?;
+            builder.store.publish(&finished, "kselftests", &file_name(place))?;
         }
         Ok(steps)
     }
@@ -165,21 +187,20 @@ impl Request<'_> {
     async fn build_one(
         &self,
         builder: &Builder,
+        session: &mut Session,
         tree: &Path,
         target: &str,
         log: &mut File,
-    ) -> Result<(PathBuf, u32), Fault> {
-        let selftests = tree.join(FOLDER);
+    ) -> Result<u32, Fault> {
         let (folder, _) = target.rsplit_once('/').unwrap_or(("", target));
-        let out = tree.join("kvet-out");
+        // As the build sees them.
+        let (selftests, out) = (session.place().join(FOLDER), session.place().join(OUT));
         let file = out.join(target);
-        let made = std::fs::create_dir_all(out.join(folder));
-        made.map_err(|error| Fault::io(format!("make {}", out.display()), &error))?;
-        leave_out_libraries(&selftests.join(folder))?;
+        let found = || beneath::open(tree, Path::new(OUT).join(target)).is_ok();
         let include = format!("-include {}/kselftest.h", selftests.display());
         let mut first = None;
         for flags in ["", &include] {
-            let mut build = make(&selftests.join(folder));
+            let mut build = make(session, &format!("{FOLDER}/{folder}"));
             build.arg(format!("--jobs={}", builder.jobs));
             // Neither is to be made: both are there.
             build.args(["-o", "local_config.h", "-o", "local_config.mk"]);
@@ -188,8 +209,10 @@ impl Request<'_> {
             let heading = format!("\n{target}, USERCFLAGS={flags:?}\n");
             log.write_all(heading.as_bytes())
                 .map_err(|error| Fault::io("write the build log", &error))?;
-            match run(&mut build, log, &builder.stop, &mut Heard::new(target), |_| {}).await? {
-                Made::Done { steps } if file.is_file() => return Ok((file, steps)),
+            let (mut heard, stop) = (Heard::new(target), &builder.stop);
+            let made = run(&mut build, session.watchdog(), log, stop, &mut heard, |_| {});
+            match made.await? {
+                Made::Done { steps } if found() => return Ok(steps),
                 Made::Done { .. } => {
                     let words = vec![format!("make made no {}", file.display())];
                     first.get_or_insert(words);
@@ -251,19 +274,62 @@ impl Request<'_> {
         checkout.args(["checkout", "--quiet", &self.patched.commit, "--"]).args(PATHS);
         check(&mut checkout, b"").await.map(drop)
     }
+
+    /// Makes the folders of what will be built. mm's makefile asks by two files
+    /// whether liburing is there, which would make the same test another on another
+    /// host; empty ones say that it is not.
+    fn make_ready(&self, tree: &Path) -> Result<(), Fault> {
+        for target in self.targets.keys() {
+            let (folder, _) = target.rsplit_once('/').unwrap_or(("", target));
+            std::fs::create_dir_all(tree.join(OUT).join(folder))
+                .map_err(|error| Fault::io("make a folder for selftests", &error))?;
+            let selftests = Path::new(FOLDER).join(folder);
+            if beneath::open(tree, selftests.join("check_config.sh")).is_err() {
+                continue;
+            }
+            for name in ["local_config.h", "local_config.mk"] {
+                beneath::write(tree, selftests.join(name), b"")
+                    .map_err(|error| Fault::io(format!("write {name}"), &error))?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// mm's makefile asks by these files whether liburing is there, which would make
-/// the same test another on another host; empty ones say that it is not.
-fn leave_out_libraries(folder: &Path) -> Result<(), Fault> {
-    if !folder.join("check_config.sh").is_file() {
-        return Ok(());
+/// The program of each target from the folder of each.
+fn programs(places: BTreeMap<String, PathBuf>) -> BTreeMap<String, PathBuf> {
+    let program = |place: PathBuf| place.join(Finished::PROGRAM);
+    places.into_iter().map(|(target, place)| (target, program(place))).collect()
+}
+
+/// A built program in the store: a folder with it and its hash.
+struct Finished;
+
+impl Finished {
+    const PROGRAM: &str = "program";
+    const HASH: &str = "blake3";
+
+    /// The program, if its bytes are what was published; a damaged one is removed.
+    fn read(place: &Path) -> Option<PathBuf> {
+        let program = place.join(Self::PROGRAM);
+        let hash = std::fs::read_to_string(place.join(Self::HASH)).ok()?;
+        if std::fs::read(&program).is_ok_and(|bytes| blake3::hash(&bytes).to_hex()[..] == *hash) {
+            touch(place);
+            return Some(program);
+        }
+        let _ = std::fs::remove_dir_all(place);
+        None
     }
-    for name in ["local_config.h", "local_config.mk"] {
-        std::fs::write(folder.join(name), "")
-            .map_err(|error| Fault::io(format!("write {name}"), &error))?;
+
+    /// The folder `to` for the program of `target`, which was built in `tree`.
+    fn make(tree: &Path, target: &str, to: &Path) -> std::io::Result<PathBuf> {
+        std::fs::create_dir(to)?;
+        let program = to.join(Self::PROGRAM);
+        beneath::copy(tree, Path::new(OUT).join(target), &program)?;
+        let hash = blake3::hash(&std::fs::read(&program)?);
+        std::fs::write(to.join(Self::HASH), hash.to_hex().as_str())?;
+        Ok(to.to_owned())
     }
-    Ok(())
 }
 
 fn file_name(path: &Path) -> String {

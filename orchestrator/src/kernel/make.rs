@@ -2,20 +2,22 @@
 //! Runs the kernel's `make` and reads what it prints: steps, and the first error.
 
 use std::io::Write;
-use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::build::Heard;
 use crate::fault::Fault;
 use crate::host::lines::LineSplitter;
-use crate::host::process::{Group, command};
+use crate::host::process::Group;
+use crate::host::sandbox::{POLL, Session, Watchdog};
 
 /// Longest line of the log; a compiler's own lines are far shorter.
 const MAX_LINE_BYTES: usize = 16 * 1024;
@@ -27,11 +29,14 @@ const MAX_ERROR_LINES: usize = 8;
 /// How long `make` may take to delete half-written targets after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// `make` in a kernel tree with everything fixed that could make two builds of
-/// one tree differ.
-pub fn make(tree: &Path) -> Command {
-    let mut make = command("make");
-    make.current_dir(tree);
+/// How long a build may say nothing: no step of a kernel takes so long, not even the
+/// link of all of it with its debugging information.
+const SILENCE: Duration = Duration::from_secs(30 * 60);
+
+/// `make` in the folder `below` of a session's tree with everything fixed that could
+/// make two builds of one tree differ.
+pub fn make(session: &Session, below: &str) -> Command {
+    let mut make = session.command("make", below);
     // kernel/gen_kheaders.sh, scripts/mkcompile_h and init/version.c use these.
     make.env("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 2026");
     make.env("KBUILD_BUILD_USER", "kvet").env("KBUILD_BUILD_HOST", "kvet");
@@ -62,46 +67,30 @@ pub enum Made {
 }
 
 /// Runs a `make` command, both output streams into `log`, calls `progress` with
-/// the number of steps so far, and lets `heard` listen to every line.
+/// the number of steps so far, and lets `heard` listen to every line. What takes
+/// more of the host than `watchdog` allows is killed, and has failed.
 ///
 /// # Errors
 /// An `infra` fault when it cannot be started or the log cannot be written.
 pub async fn run(
     command: &mut Command,
+    watchdog: &mut Watchdog,
     log: &mut impl Write,
     stop: &CancellationToken,
     heard: &mut Heard,
     mut progress: impl FnMut(u32),
 ) -> Result<Made, Fault> {
-    let failed = |error: std::io::Error| Fault::io("run make", &error);
-    let (reader, writer) = std::io::pipe().map_err(failed)?;
-    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
-    let mut reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
-    let mut group = Group::spawn(command).map_err(failed)?;
-    // The command still holds our ends for writing; without this the pipe never ends.
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut splitter = LineSplitter::new(MAX_LINE_BYTES);
     let mut reading = Reading::default();
     let mut written = 0u64;
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let count = tokio::select! {
-            count = reader.read(&mut buffer) => count.map_err(failed)?,
-            () = stop.cancelled() => {
-                group.terminate(GRACE).await;
-                return Ok(Made::Interrupted);
-            }
-        };
-        if count == 0 {
-            break;
-        }
+    let ended = drive(command, watchdog, stop, |bytes| {
         if written < MAX_LOG_BYTES {
             let write = |error: std::io::Error| Fault::io("write the build log", &error);
-            log.write_all(&buffer[..count]).map_err(write)?;
-            written += count as u64;
+            log.write_all(bytes).map_err(write)?;
+            written += bytes.len() as u64;
         }
         let before = reading.steps;
-        splitter.push(&buffer[..count], |line| {
+        splitter.push(bytes, |line| {
             let line = String::from_utf8_lossy(&line.bytes);
             match reading.line(&line) {
                 true => heard.step(&line),
@@ -111,31 +100,125 @@ pub async fn run(
         if reading.steps != before {
             progress(reading.steps);
         }
-    }
-    let status = tokio::select! {
-        status = group.wait() => status.map_err(failed)?,
-        () = stop.cancelled() => {
-            group.terminate(GRACE).await;
-            return Ok(Made::Interrupted);
-        }
-    };
-    Ok(if status.success() {
-        Made::Done { steps: reading.steps }
-    } else {
-        Made::Failed { error: reading.error, disk_full: reading.disk_full }
+        Ok(())
+    });
+    Ok(match ended.await? {
+        Ended::Status(status) if status.success() => Made::Done { steps: reading.steps },
+        Ended::Status(_) => Made::Failed { error: reading.error, disk_full: reading.disk_full },
+        Ended::Stopped(why) => Made::Failed { error: vec![why], disk_full: false },
+        Ended::Interrupted => Made::Interrupted,
     })
+}
+
+/// How a command ended.
+enum Ended {
+    Status(ExitStatus),
+    /// By the watchdog, and why.
+    Stopped(String),
+    Interrupted,
+}
+
+/// Runs a command to its end and hands out what it writes to either stream.
+async fn drive(
+    command: &mut Command,
+    watchdog: &mut Watchdog,
+    stop: &CancellationToken,
+    mut take: impl FnMut(&[u8]) -> Result<(), Fault>,
+) -> Result<Ended, Fault> {
+    let failed = |error: std::io::Error| Fault::io("run make", &error);
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
+    command.stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    let mut reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
+    watchdog.start();
+    let mut group = Group::spawn(command).map_err(failed)?;
+    // The command still holds our ends for writing; without this the pipe never ends.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let leader = group.id().unwrap_or_default();
+    let mut look = tokio::time::interval(POLL);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut buffer = vec![0; 64 * 1024];
+    let mut open = true;
+    let mut heard = Instant::now();
+    loop {
+        tokio::select! {
+            count = reader.read(&mut buffer), if open => match count.map_err(failed)? {
+                0 => open = false,
+                count => {
+                    heard = Instant::now();
+                    take(&buffer[..count])?;
+                }
+            },
+            status = group.wait(), if !open => return Ok(Ended::Status(status.map_err(failed)?)),
+            _ = look.tick() => {
+                let silent = heard.elapsed() > SILENCE;
+                if silent || watchdog.must_stop(leader) {
+                    group.kill().await;
+                    wait_for_end(&mut reader).await;
+                    let silence = format!("said nothing for {} min, stopped", SILENCE.as_secs() / 60);
+                    return Ok(Ended::Stopped(watchdog.stopped().map_or(silence, str::to_owned)));
+                }
+            },
+            () = stop.cancelled() => {
+                group.terminate(GRACE).await;
+                wait_for_end(&mut reader).await;
+                return Ok(Ended::Interrupted);
+            }
+        }
+    }
+}
+
+/// How long the kernel may take to end what was killed with its namespace.
+const END: Duration = Duration::from_secs(10);
+
+/// Waits until nobody is left who could write.
+async fn wait_for_end(reader: &mut Receiver) {
+    let mut buffer = vec![0; 64 * 1024];
+    let drain = async { while reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
+    let _ = tokio::time::timeout(END, drain).await;
 }
 
 /// Number of steps that `make` would do, by its own dry run, which cannot see the
 /// steps after the last archive; `None` when it tells nothing, which is no
-/// reason not to build.
-pub async fn count_steps(command: &mut Command, stop: &CancellationToken) -> Option<u32> {
-    let run = crate::host::process::capture(command.args(["--dry-run", "--keep-going"]), b"");
-    let output = stop.run_until_cancelled(run).await?.ok()?;
-    // In a dry run a step is the command that would print its short line.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let count = text.lines().filter(|line| DRY_STEP.is_match(line)).count();
-    u32::try_from(count).ok().filter(|&count| count > 0)
+/// reason not to build. A dry run does run what a makefile's `$(shell)` names.
+pub async fn count_steps(
+    command: &mut Command,
+    watchdog: &mut Watchdog,
+    stop: &CancellationToken,
+) -> Option<u32> {
+    let mut splitter = LineSplitter::new(MAX_LINE_BYTES);
+    let mut count = 0u32;
+    // A step is the command that would print its short line.
+    let ended = drive(command.args(["--dry-run", "--keep-going"]), watchdog, stop, |bytes| {
+        splitter.push(bytes, |line| {
+            count += u32::from(DRY_STEP.is_match(&String::from_utf8_lossy(&line.bytes)));
+        });
+        Ok(())
+    });
+    ended.await.ok().filter(|_| count > 0).map(|_| count)
+}
+
+/// Longest answer to a question.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// What a command prints; nothing when it fails.
+///
+/// # Errors
+/// An `infra` fault when it cannot be started.
+pub async fn answer(
+    command: &mut Command,
+    watchdog: &mut Watchdog,
+    stop: &CancellationToken,
+) -> Result<String, Fault> {
+    let mut said = Vec::new();
+    let ended = drive(command, watchdog, stop, |bytes| {
+        let room = MAX_ANSWER_BYTES - said.len();
+        said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        Ok(())
+    });
+    Ok(match ended.await? {
+        Ended::Status(status) if status.success() => String::from_utf8_lossy(&said).into_owned(),
+        _ => String::new(),
+    })
 }
 
 /// `  CC      mm/madvise.o`: kbuild's short line for a step (scripts/Kbuild.include, `quiet_cmd`).
@@ -192,7 +275,10 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::host::process::command;
 
     fn read(text: &str) -> Reading {
         let mut reading = Reading::default();
@@ -242,7 +328,10 @@ mod tests {
         let mut command = command("sh");
         command.args(["-c", "echo '  CC      a.o'; echo 'a.c:1:1: error: no' >&2; exit 2"]);
         let stop = CancellationToken::new();
-        let made = run(&mut command, &mut log, &stop, &mut Heard::new("x"), |_| {}).await.unwrap();
+        let mut watchdog = Watchdog::new(Path::new("/"), 1);
+        let mut heard = Heard::new("x");
+        let made = run(&mut command, &mut watchdog, &mut log, &stop, &mut heard, |_| {});
+        let made = made.await.unwrap();
         assert_eq!(
             made,
             Made::Failed { error: vec!["a.c:1:1: error: no".into()], disk_full: false }
@@ -256,8 +345,10 @@ mod tests {
         stop.cancel();
         let mut command = command("sleep");
         command.arg("1000");
-        let made =
-            run(&mut command, &mut Vec::new(), &stop, &mut Heard::new("x"), |_| {}).await.unwrap();
+        let mut watchdog = Watchdog::new(Path::new("/"), 1);
+        let (mut log, mut heard) = (Vec::new(), Heard::new("x"));
+        let made = run(&mut command, &mut watchdog, &mut log, &stop, &mut heard, |_| {});
+        let made = made.await.unwrap();
         assert_eq!(made, Made::Interrupted);
     }
 }

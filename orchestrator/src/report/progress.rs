@@ -31,17 +31,21 @@ fn words(event: &RunEvent) -> (String, bool) {
         RunEvent::Source { kernel, step } => (format!("source {kernel}: {step}"), step == "ready"),
         RunEvent::Waiting { what } => (format!("waiting for {what}"), false),
         RunEvent::BuildStarted { task } => (format!("build {task}: configuring"), false),
-        RunEvent::BuildProgress { task, done, total: Some(total) } => {
-            (format!("build {task}: {done} of about {total} steps"), false)
-        }
-        RunEvent::BuildProgress { task, done, total: None } => {
-            (format!("build {task}: {done} steps"), false)
+        RunEvent::BuildProgress { task, done, total, left_seconds } => {
+            let of = total.map_or_else(String::new, |total| format!(" of about {total}"));
+            let left = left_seconds.map_or_else(String::new, |left| {
+                format!(", about {}:{:02} left", left / 60, left % 60)
+            });
+            (format!("build {task}: {done}{of} steps{left}"), false)
         }
         RunEvent::BuildFinished { task, stored: true, .. } => {
             (format!("build {task}: in the store"), true)
         }
-        RunEvent::BuildFinished { task, steps, seconds, .. } => {
-            (format!("build {task}: done, {steps} steps in {seconds:.0} s"), true)
+        RunEvent::BuildFinished { task, steps, seconds, ccache, .. } => {
+            let cached = ccache.filter(|cached| cached.of > 0).map_or_else(String::new, |cached| {
+                format!(" (ccache had {} of {} objects)", cached.hits, cached.of)
+            });
+            (format!("build {task}: done, {steps} steps in {seconds:.0} s{cached}"), true)
         }
         RunEvent::BuildFailed { task } => (format!("build {task}: failed"), true),
         RunEvent::BootStarted { task } => (format!("boot {task}: starting"), false),

@@ -98,6 +98,10 @@ impl Page {
                 &built.image_sha256[..12.min(built.image_sha256.len())],
                 escape(&built.release)
             ));
+            for line in &built.build.refused {
+                let words = self.paint(YELLOW, &format!("its build {}", escape(line)));
+                self.line(&format!("           {words}"));
+            }
         }
         if cell.identical {
             let words = self.paint(YELLOW, "identical");

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 
+use crate::host::sandbox::Cached;
+
 /// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -35,6 +37,8 @@ pub enum RunEvent {
         done: u32,
         /// All steps, where it is known.
         total: Option<u32>,
+        /// Seconds that the rest will take, where it can be told.
+        left_seconds: Option<u32>,
     },
     /// A build ended, or its image was in the store.
     BuildFinished {
@@ -46,6 +50,9 @@ pub enum RunEvent {
         steps: u32,
         /// Wall-clock seconds.
         seconds: f64,
+        /// What ccache had of it; none where it was not used or was not needed.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ccache: Option<Cached>,
     },
     /// A build failed.
     BuildFailed {

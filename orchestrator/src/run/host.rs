@@ -53,6 +53,7 @@ impl Build for Builder {
     ) -> Result<Image, Fault> {
         let request = BuildRequest {
             task: task.to_owned(),
+            series: trees.series.clone(),
             source: source.clone(),
             tree: trees.variants[&variant].clone(),
             config: config.clone(),
@@ -283,6 +284,7 @@ pub async fn environment(qemu: Option<&Path>) -> Environment {
             uname.machine().to_string_lossy()
         ),
         qemu: version.unwrap_or_default().lines().next().unwrap_or_default().to_owned(),
+        sandbox: None,
         accelerator: None,
     }
 }

@@ -329,6 +329,9 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
                         steps: image.steps,
                         seconds: image.seconds,
                         warnings: image.warnings.as_ref().map(Vec::len),
+                        sandbox: image.sandbox.clone(),
+                        refused: image.refused.clone(),
+                        ccache: image.ccache,
                     },
                 },
             );

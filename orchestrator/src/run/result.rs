@@ -11,6 +11,7 @@ use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::compare::warnings::WarningChange;
 use crate::fault::{Blame, ExitCode, Fault};
+use crate::host::sandbox::Cached;
 use crate::kernel::series::MovedHunk;
 use crate::plan::manifest::VariantName;
 use crate::vm::accel::Chosen;
@@ -54,6 +55,9 @@ pub struct Environment {
     pub host: String,
     /// First line of QEMU's `--version`.
     pub qemu: String,
+    /// What builds run in, such as `bubblewrap 0.8.0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// The accelerator and why; none when nothing was booted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<Chosen>,
@@ -138,6 +142,15 @@ pub struct BuildResult {
     /// Number of the compiler's warnings; none where they are not known.
     #[serde(default)]
     pub warnings: Option<usize>,
+    /// What its build ran in; none where kvet had no sandboxes yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// What its build tried and was refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+    /// What ccache did for its build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ccache: Option<Cached>,
 }
 
 /// One test in all its variants.

@@ -172,6 +172,7 @@ impl Selftest {
         };
         let request = BuildRequest {
             task: format!("selftest/{name}"),
+            series: trees.series.clone(),
             source,
             tree: trees.variants[&VariantName::Patched].clone(),
             config,

@@ -5,18 +5,23 @@
 //! makes one holds its lock; a lock belongs to an open file, so that it ends
 //! with its process, however that ends.
 
+pub mod clean;
+
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use crate::fault::Fault;
 use crate::run::event::{Events, RunEvent};
 
 /// The folders of the cache.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 12] = [
     "applied",
+    "ccache",
+    "estimates",
     "images",
     "initramfs",
     "kselftests",
@@ -34,6 +39,8 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// Shared by all that use the store; whoever cleans it has it alone.
+    in_use: Arc<File>,
 }
 
 /// A lock on one entry of the store, held until it is dropped.
@@ -73,7 +80,11 @@ impl Store {
                     .help("check the path that --cache-dir gives")
             })?;
         }
-        let store = Self { root };
+        let path = root.join("locks/in-use");
+        let in_use = File::create(&path)
+            .and_then(|file| file.lock_shared().map(|()| file))
+            .map_err(|error| Fault::io(format!("lock {}", path.display()), &error))?;
+        let store = Self { root, in_use: Arc::new(in_use) };
         store.sweep();
         Ok(store)
     }
@@ -178,6 +189,12 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
         Ok(())
     };
     write().map_err(|error| Fault::io(format!("write {}", path.display()), &error))
+}
+
+/// Notes that an entry was used now: what was not used for longest goes first when
+/// the store is cleaned.
+pub fn touch(path: &Path) {
+    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
 }
 
 /// Hash of several parts; unlike a hash of their concatenation, no two lists of

@@ -23,7 +23,7 @@ use super::qmp::{Qmp, QmpError};
 use super::spec::{Accelerator, VmSpec};
 use crate::fault::Fault;
 use crate::report::json::pretty;
-use crate::store::{Scratch, Store, key};
+use crate::store::{Scratch, Store, key, touch};
 
 /// Changes whenever a state written by an older kvet must not be used.
 const RECIPE: &str = "kvet/state/1";
@@ -106,7 +106,7 @@ pub fn find(store: &Store, name: &str) -> Option<SavedState> {
     let state = read(&folder).ok();
     if state.is_some() {
         // When it was used last is what pruning goes by.
-        let _ = File::open(&folder).and_then(|file| file.set_modified(SystemTime::now()));
+        touch(&folder);
     } else {
         let _ = std::fs::remove_dir_all(&folder);
     }

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part")]
 
 pub mod tiny;
+pub mod tmpfs;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,8 @@
 //! each variant recompiles only what its patches touch; finished images go to
 //! the store by everything that they are made from.
 
+mod estimate;
+mod fence;
 mod record;
 mod tree;
 
@@ -18,10 +20,11 @@ use super::warning::Warning;
 use crate::arch::x86_64;
 use crate::fault::Fault;
 use crate::host::budget::Budget;
-use crate::host::process::{check, command, require_program};
+use crate::host::process::{check, require_program};
+use crate::host::sandbox::{Cached, Sandbox};
 use crate::plan::Config;
 use crate::run::event::{Events, RunEvent};
-use crate::store::{Store, key};
+use crate::store::{Store, key, touch};
 pub use record::{Heard, Record};
 use tree::BuildTree;
 
@@ -33,6 +36,8 @@ const RECIPE: &str = "build/1";
 pub struct BuildRequest {
     /// Which image, for people.
     pub task: String,
+    /// Name of the series whose variant it is.
+    pub series: String,
     /// Where the tree is.
     pub source: Source,
     /// What is built.
@@ -64,6 +69,16 @@ pub struct Image {
     /// compiled it; none where the tree was made before kvet kept them.
     #[serde(default)]
     pub warnings: Option<Vec<Warning>>,
+    /// What the build ran in, such as `bubblewrap 0.8.0`; none where it was built
+    /// before kvet had sandboxes.
+    #[serde(default)]
+    pub sandbox: Option<String>,
+    /// What the build tried and was refused.
+    #[serde(default)]
+    pub refused: Vec<String>,
+    /// What ccache did; none where it was not used.
+    #[serde(default)]
+    pub ccache: Option<Cached>,
     /// The folder that holds it.
     #[serde(skip)]
     pub folder: PathBuf,
@@ -99,6 +114,8 @@ pub struct Builder {
     pub budget: Budget,
     /// Parallel jobs of `make`.
     pub jobs: usize,
+    /// Where `make` runs.
+    pub sandbox: Sandbox,
 }
 
 impl Builder {
@@ -110,7 +127,7 @@ impl Builder {
     /// grant what the config asks for.
     pub async fn build(&self, request: &BuildRequest) -> Result<Image, Fault> {
         let config = Request::read(&request.config).map_err(first)?;
-        let compiler = compiler_version(&request.config).await?;
+        let compiler = compiler_version(&self.sandbox, &request.config).await?;
         let key = key([
             RECIPE.as_bytes(),
             request.tree.tree.as_bytes(),
@@ -127,7 +144,7 @@ impl Builder {
             return Ok(image);
         }
         self.events.send(&RunEvent::BuildStarted { task: request.task.clone() });
-        let tree = BuildTree::open(self, request, &config, &compiler).await?;
+        let mut tree = BuildTree::open(self, request, &config, &compiler).await?;
         let built = tree.build(&key, &config, &compiler).await;
         match &built {
             Ok(image) => self.finished(request, image, false),
@@ -148,6 +165,7 @@ impl Builder {
             stored,
             steps: image.steps,
             seconds: f64::from(image.seconds),
+            ccache: image.ccache,
         });
     }
 }
@@ -170,12 +188,17 @@ async fn read_image(store: &Store, key: &str) -> Option<Image> {
         let _ = std::fs::remove_dir_all(&folder);
         return None;
     }
+    touch(&folder);
     Some(image)
 }
 
-async fn compiler_version(config: &Config) -> Result<String, Fault> {
+/// First line of the `--version` of the compiler that a build would find.
+///
+/// # Errors
+/// An `infra` fault when there is none.
+pub async fn compiler_version(sandbox: &Sandbox, config: &Config) -> Result<String, Fault> {
     let program = config.compiler.program();
     require_program(program, program)?;
-    let output = check(command(program).arg("--version"), b"").await?;
+    let output = check(sandbox.program(program).arg("--version"), b"").await?;
     Ok(output.text().lines().next().unwrap_or_default().to_owned())
 }

@@ -9,24 +9,32 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::estimate::Estimate;
+use super::fence::changes_what_runs;
 use super::record::{Heard, Record};
 use super::{BuildRequest, Builder, Image};
 use crate::arch::x86_64;
 use crate::fault::{Blame, Fault};
+use crate::host::beneath;
 use crate::host::budget::{Claim, Need};
-use crate::host::process::{capture, check, require_program};
+use crate::host::process::{check, require_program};
+use crate::host::sandbox::{Session, compiler_cache};
 use crate::kernel::git;
 use crate::kernel::kconfig::Request;
-use crate::kernel::make::{Made, count_steps, make, run};
+use crate::kernel::make::{Made, answer, count_steps, make, run};
 use crate::kernel::source::sha256_of;
-use crate::kernel::warning::Warning;
 use crate::run::event::RunEvent;
-use crate::store::{key, write_atomically};
+use crate::store::{key, touch, write_atomically};
 
 /// Memory of a compiler: 100 to 150 MB for the largest files of 6.12.
 const JOB_BYTES: u64 = 150 << 20;
 /// Memory of the link of vmlinux, and of make.
 const LINK_BYTES: u64 = 512 << 20;
+
+/// Largest `.config`; one of a distribution has 300 kB.
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
+/// Longest kernel release that is shown; the kernel's own limit is 64.
+const MAX_RELEASE: usize = 128;
 
 /// What `make` is asked for.
 const TARGETS: [&str; 2] = [x86_64::MAKE_TARGET, "vmlinux"];
@@ -41,6 +49,9 @@ pub(super) struct BuildTree<'a> {
     /// What each step of the tree's builds had to warn about.
     record: PathBuf,
     first: bool,
+    session: Session,
+    /// What earlier builds like this one took.
+    estimate: Estimate,
     _lock: crate::store::Lock,
 }
 
@@ -51,14 +62,20 @@ impl<'a> BuildTree<'a> {
         config: &Request,
         compiler: &str,
     ) -> Result<Self, Fault> {
+        let fenced = changes_what_runs(&request.source, &request.tree).await?;
+        let text = config.text();
         // Equal trees of two sources are in two repositories.
-        let name = key([
+        let mut parts = vec![
             request.source.key.as_bytes(),
             request.source.commit.as_bytes(),
             request.config.base.target().as_bytes(),
-            config.text().as_bytes(),
+            text.as_bytes(),
             compiler.as_bytes(),
-        ]);
+        ];
+        if fenced {
+            parts.push(request.series.as_bytes());
+        }
+        let name = key(parts);
         for (program, package) in
             [("make", "make"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc")]
         {
@@ -87,7 +104,25 @@ impl<'a> BuildTree<'a> {
             Record::default().write(&record)?;
             write_atomically(&ready, b"")?;
         }
-        let tree = Self { builder, request, folder, marker, record, first, _lock: lock };
+        touch(&folder);
+        let program = request.config.compiler.program();
+        let cache = compiler_cache(&builder.store, &[program], fenced);
+        let session = builder.sandbox.session(&builder.store, &folder, cache, builder.jobs)?;
+        let extent = if first { "all" } else { "changes" };
+        let jobs = builder.jobs.to_string();
+        let kind = [request.config.base.target(), &text, compiler, &jobs, extent];
+        let estimate = Estimate::read(&builder.store, &key(kind.map(str::as_bytes)));
+        let tree = Self {
+            builder,
+            request,
+            folder,
+            marker,
+            record,
+            first,
+            session,
+            estimate,
+            _lock: lock,
+        };
         tree.discard_damaged().await?;
         tree.checkout().await?;
         Ok(tree)
@@ -135,7 +170,7 @@ impl<'a> BuildTree<'a> {
     }
 
     pub(super) async fn build(
-        &self,
+        &mut self,
         key: &str,
         config: &Request,
         compiler: &str,
@@ -153,11 +188,28 @@ impl<'a> BuildTree<'a> {
         let mut warnings = None;
         if let Some(mut record) = Record::read(&self.record) {
             heard.into_iter().for_each(|run| record.update(run));
-            record.forget_gone(&self.folder, self.linked().await);
+            let linked = self.linked().await;
+            record.forget_gone(&self.folder, linked);
             record.write(&self.record)?;
             warnings = Some(record.warnings());
         }
-        let image = self.publish(key, compiler, steps, began.elapsed(), warnings).await?;
+        let image = Image {
+            key: key.to_owned(),
+            image_sha256: String::new(),
+            vmlinux_sha256: String::new(),
+            release: self.release().await?,
+            compiler: compiler.to_owned(),
+            steps,
+            seconds: u32::try_from(began.elapsed().as_secs()).unwrap_or(u32::MAX),
+            warnings,
+            sandbox: Some(self.builder.sandbox.description()),
+            refused: self.session.refused(),
+            ccache: self.session.cached(),
+            folder: PathBuf::new(),
+            stored: false,
+        };
+        let image = self.publish(image).await?;
+        self.estimate.clone().learn(image.seconds);
         let _ = std::fs::remove_file(&self.marker);
         Ok(image)
     }
@@ -177,51 +229,64 @@ impl<'a> BuildTree<'a> {
 
     /// The objects of vmlinux.a, an archive that only names them; nothing where
     /// the kernel has none.
-    async fn linked(&self) -> BTreeSet<String> {
-        let archive = self.folder.join("vmlinux.a");
-        let mut list = crate::host::process::command("ar");
-        list.arg("t").arg(&archive).current_dir(&self.folder);
-        match capture(&mut list, b"").await {
-            Ok(output) if output.status.success() => {
-                output.text().lines().map(str::to_owned).collect()
-            }
-            _ => BTreeSet::new(),
-        }
+    async fn linked(&mut self) -> BTreeSet<String> {
+        let mut list = self.session.command("ar", "");
+        list.args(["t", "vmlinux.a"]);
+        let stop = &self.builder.stop;
+        let names = answer(&mut list, self.session.watchdog(), stop).await.unwrap_or_default();
+        names.lines().map(str::to_owned).collect()
+    }
+
+    /// The kernel release, as `uname -r` will say.
+    async fn release(&mut self) -> Result<String, Fault> {
+        let mut ask = make(&self.session, "");
+        ask.args(["--silent", "kernelrelease"]);
+        let stop = &self.builder.stop;
+        let release = answer(&mut ask, self.session.watchdog(), stop).await?;
+        Ok(release.lines().next_back().unwrap_or_default().chars().take(MAX_RELEASE).collect())
     }
 
     /// Runs the build; the number of its steps, and what its runs said.
-    async fn compile(&self, log: &mut BufWriter<File>) -> Result<(u32, Vec<Heard>), Fault> {
-        let stop = &self.builder.stop;
+    async fn compile(&mut self, log: &mut BufWriter<File>) -> Result<(u32, Vec<Heard>), Fault> {
+        let (builder, request) = (self.builder, self.request);
+        let stop = &builder.stop;
         let mut heard = Vec::new();
         let (mut done, mut total) = (0, None);
+        let (began, usual) = (Instant::now(), self.estimate.seconds());
         let progress = |before: u32, total: Option<u32>| {
             move |now: u32| {
                 let done = before + now;
                 // A dry run stops short of the last links, so it may be a little low.
                 let total = total.map(|total| total.max(done));
-                let task = self.request.task.clone();
-                self.builder.events.send(&RunEvent::BuildProgress { task, done, total });
+                let task = request.task.clone();
+                let left_seconds = left(began.elapsed(), now, total.map(|all| all - before), usual);
+                builder.events.send(&RunEvent::BuildProgress { task, done, total, left_seconds });
             }
         };
         if self.first {
             // A dry run needs the tools that this target builds.
             let mut preparing = Heard::new("prepare");
             let mut make = self.make(&["prepare"]);
-            let made = run(&mut make, log, stop, &mut preparing, progress(0, None)).await?;
+            let watchdog = self.session.watchdog();
+            let made = run(&mut make, watchdog, log, stop, &mut preparing, progress(0, None));
+            let made = made.await?;
             done = self.expect_done(made, "cannot be prepared (make prepare)")?;
             heard.push(preparing);
-            let rest = count_steps(&mut self.make(&TARGETS), stop).await;
+            let mut dry = self.make(&TARGETS);
+            let rest = count_steps(&mut dry, self.session.watchdog(), stop).await;
             total = rest.map(|rest| done + rest);
         }
         let mut building = Heard::new("all");
         let mut make = self.make(&TARGETS);
-        let made = run(&mut make, log, stop, &mut building, progress(done, total)).await?;
+        let watchdog = self.session.watchdog();
+        let made =
+            run(&mut make, watchdog, log, stop, &mut building, progress(done, total)).await?;
         heard.push(building);
         Ok((done + self.expect_done(made, "does not build")?, heard))
     }
 
     fn make(&self, targets: &[&str]) -> tokio::process::Command {
-        let mut make = make(&self.folder);
+        let mut make = make(&self.session, "");
         make.arg(format!("--jobs={}", self.builder.jobs)).args(targets);
         make
     }
@@ -229,39 +294,46 @@ impl<'a> BuildTree<'a> {
     /// Writes `.config`; one that comes out as it was keeps its time stamp, so
     /// that kbuild does not look at every symbol again.
     async fn configure(
-        &self,
+        &mut self,
         config: &Request,
         log: &mut BufWriter<File>,
     ) -> Result<Vec<Heard>, Fault> {
         let path = self.folder.join(".config");
         let failed = |error: std::io::Error| Fault::io(format!("write {}", path.display()), &error);
-        let before = std::fs::read(&path).ok();
+        let read = |folder: &Path| beneath::read(folder, ".config", MAX_CONFIG_BYTES);
+        let before = read(&self.folder).ok();
         let stamp: Option<SystemTime> =
-            std::fs::metadata(&path).and_then(|data| data.modified()).ok();
+            std::fs::symlink_metadata(&path).and_then(|data| data.modified()).ok();
         let base = self.make_config(self.request.config.base.target(), log).await?;
-        let mut text = std::fs::read_to_string(&path).map_err(failed)?;
-        text.push_str(&config.text());
-        std::fs::write(&path, &text).map_err(failed)?;
+        let mut text = read(&self.folder).map_err(failed)?;
+        text.extend_from_slice(config.text().as_bytes());
+        beneath::write(&self.folder, ".config", &text).map_err(failed)?;
         let merged = self.make_config("olddefconfig", log).await?;
-        let after = std::fs::read(&path).map_err(failed)?;
+        let after = read(&self.folder).map_err(failed)?;
         if let (Some(before), Some(stamp)) = (before, stamp)
             && before == after
         {
-            let file = File::options().append(true).open(&path).map_err(failed)?;
+            let file = beneath::open(&self.folder, ".config").map_err(failed)?;
             file.set_modified(stamp).map_err(failed)?;
         }
         config.check(&String::from_utf8_lossy(&after))?;
         Ok(vec![base, merged])
     }
 
-    async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<Heard, Fault> {
+    async fn make_config(
+        &mut self,
+        target: &str,
+        log: &mut BufWriter<File>,
+    ) -> Result<Heard, Fault> {
         let (mut heard, stop) = (Heard::new(target), &self.builder.stop);
-        let made = run(make(&self.folder).arg(target), log, stop, &mut heard, |_| {}).await?;
+        let mut make = self.make(&[target]);
+        let watchdog = self.session.watchdog();
+        let made = run(&mut make, watchdog, log, stop, &mut heard, |_| {}).await?;
         self.expect_done(made, &format!("cannot be configured (make {target})"))?;
         Ok(heard)
     }
 
-    fn expect_done(&self, made: Made, what: &str) -> Result<u32, Fault> {
+    fn expect_done(&mut self, made: Made, what: &str) -> Result<u32, Fault> {
         let bare = self.request.tree.commit == self.request.source.commit;
         match made {
             Made::Done { steps } => Ok(steps),
@@ -275,49 +347,66 @@ impl<'a> BuildTree<'a> {
                 } else {
                     "mend the patch at the place of the first error"
                 };
-                Err(Fault::new(blame, format!("{} {what}", self.request.task))
+                let fault = Fault::new(blame, format!("{} {what}", self.request.task))
                     .at(self.request.log.display())
-                    .evidence(&error.join("\n"))
-                    .help(help))
+                    .evidence(&error.join("\n"));
+                let refused = self.session.refused();
+                let told = |fault: Fault, line: &String| match error.contains(line) {
+                    true => fault,
+                    false => fault.evidence(&format!("the build {line}")),
+                };
+                Err(refused.iter().fold(fault, told).help(help))
             }
         }
     }
 
-    async fn publish(
-        &self,
-        key: &str,
-        compiler: &str,
-        steps: u32,
-        took: Duration,
-        warnings: Option<Vec<Warning>>,
-    ) -> Result<Image, Fault> {
+    async fn publish(&self, mut image: Image) -> Result<Image, Fault> {
         let scratch = self.builder.store.scratch()?;
         let entry = scratch.path().join("entry");
-        let copy = |from: &Path, to: &str| {
-            std::fs::copy(from, entry.join(to))
-                .map_err(|error| Fault::io(format!("store {}", from.display()), &error))
+        let copy = |from: &str, to: &str| {
+            beneath::copy(&self.folder, from, &entry.join(to))
+                .map_err(|error| Fault::io(format!("store {from} of the build"), &error))
         };
         std::fs::create_dir(&entry).map_err(|error| Fault::io("make a store entry", &error))?;
-        copy(&self.folder.join(x86_64::IMAGE_PATH), "image")?;
-        copy(&self.folder.join("vmlinux"), "vmlinux")?;
-        copy(&self.folder.join(".config"), "config")?;
-        copy(&self.request.log, "build.log")?;
-        let release =
-            capture(make(&self.folder).args(["--silent", "kernelrelease"]), b"").await?.text();
-        let mut image = Image {
-            key: key.to_owned(),
-            image_sha256: sha256_of(&entry.join("image")).await?,
-            vmlinux_sha256: sha256_of(&entry.join("vmlinux")).await?,
-            release,
-            compiler: compiler.to_owned(),
-            steps,
-            seconds: u32::try_from(took.as_secs()).unwrap_or(u32::MAX),
-            warnings,
-            folder: PathBuf::new(),
-            stored: false,
-        };
+        copy(x86_64::IMAGE_PATH, "image")?;
+        copy("vmlinux", "vmlinux")?;
+        copy(".config", "config")?;
+        std::fs::copy(&self.request.log, entry.join("build.log"))
+            .map_err(|error| Fault::io("store the build's log", &error))?;
+        image.image_sha256 = sha256_of(&entry.join("image")).await?;
+        image.vmlinux_sha256 = sha256_of(&entry.join("vmlinux")).await?;
         write_atomically(&entry.join("image.json"), &crate::report::json::pretty(&image))?;
-        image.folder = self.builder.store.publish(&entry, "images", key)?;
+        image.folder = self.builder.store.publish(&entry, "images", &image.key)?;
         Ok(image)
+    }
+}
+
+/// Steps after which a build's own pace says more than what others took.
+const MANY_STEPS: u32 = 50;
+
+/// Seconds that a build will still take: by its own pace where its steps are known,
+/// otherwise by what builds of its kind took.
+fn left(elapsed: Duration, done: u32, total: Option<u32>, usual: Option<u32>) -> Option<u32> {
+    match total {
+        Some(total) if done >= MANY_STEPS => {
+            let pace = elapsed.as_secs_f64() / f64::from(done);
+            Some((pace * f64::from(total.saturating_sub(done))).round() as u32)
+        }
+        _ => usual?.checked_sub(u32::try_from(elapsed.as_secs()).ok()?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_comes_from_the_pace_or_from_earlier_builds() {
+        let after = Duration::from_secs;
+        assert_eq!(left(after(10), 100, Some(300), Some(500)), Some(20));
+        assert_eq!(left(after(10), 10, Some(300), Some(500)), Some(490));
+        assert_eq!(left(after(10), 10, None, Some(15)), Some(5));
+        assert_eq!(left(after(20), 10, None, Some(15)), None);
+        assert_eq!(left(after(20), 10, None, None), None);
     }
 }

@@ -43,6 +43,9 @@ pub struct Trees {
     /// The series changes no file.
     #[serde(default)]
     pub unchanged: bool,
+    /// Name of the series.
+    #[serde(skip)]
+    pub series: String,
 }
 
 /// A hunk that applied in another line than it says. git asks for all of a
@@ -83,12 +86,15 @@ pub async fn apply(source: &Source, series: &Series, store: &Store) -> Result<Tr
         }
     }
     let file = store.path("applied", &format!("{}.json", key(parts)));
-    if let Some(trees) = read(&file, source).await {
-        return Ok(trees);
-    }
-    let trees = apply_now(source, series, store).await?;
-    write_atomically(&file, &crate::report::json::pretty(&trees))?;
-    Ok(trees)
+    let trees = match read(&file, source).await {
+        Some(trees) => trees,
+        None => {
+            let trees = apply_now(source, series, store).await?;
+            write_atomically(&file, &crate::report::json::pretty(&trees))?;
+            trees
+        }
+    };
+    Ok(Trees { series: series.name.clone(), ..trees })
 }
 
 async fn read(file: &Path, source: &Source) -> Option<Trees> {
@@ -153,7 +159,7 @@ async fn apply_now(source: &Source, series: &Series, store: &Store) -> Result<Tr
     if total == 0 {
         variants = [(VariantName::Base, base.clone()), (VariantName::Patched, base)].into();
     }
-    Ok(Trees { variants, moved, unchanged })
+    Ok(Trees { variants, moved, unchanged, series: String::new() })
 }
 
 /// The order in which patches are put in or taken out.

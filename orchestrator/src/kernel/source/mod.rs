@@ -18,7 +18,7 @@ use crate::host::clone::UserClone;
 use crate::host::process::check;
 use crate::plan::{Kernel, KernelSource};
 use crate::run::event::{Events, RunEvent};
-use crate::store::{Store, write_atomically};
+use crate::store::{Store, touch, write_atomically};
 
 /// A kernel source in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,7 @@ fn read(store: &Store, key: &str) -> Option<Source> {
     let place = store.path("sources", key);
     let text = std::fs::read(place.join("source.json")).ok()?;
     let source: Source = serde_json::from_slice(&text).ok()?;
+    touch(&place);
     Some(Source { git_dir: place.join("git"), ..source })
 }
 
