@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test bench kills soak selftest mutants fuzz lint setup install clean
+.PHONY: all demo test bench kills reproduce soak selftest mutants fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -17,13 +17,18 @@ demo: setup
 test: setup
 	$(CARGO) test --workspace
 
-# How fast kvet is where it must be: a mailing list's mbox; a guest that works.
+# How fast kvet is where it must be: a mailing list's mbox, builds, a guest that works.
 bench: setup
-	$(CARGO) bench --package kvet --bench mail --bench boots
+	$(CARGO) bench --package kvet --bench mail --bench builds --bench boots
 
-# kvet killed a hundred times: no QEMU may outlive it, and a run goes on.
+# kvet killed a hundred times: no QEMU may outlive it, and a run goes on. And sixty
+# times while it unpacks, builds and stores.
 kills: setup
-	KVET_KILLS=100 $(CARGO) test --package kvet --test kills --test resume -- --nocapture
+	KVET_KILLS=100 KVET_BUILD_KILLS=60 $(CARGO) test --package kvet --test kills --test resume --test build_kills -- --nocapture
+
+# The same inputs give the same bytes: three full builds of Linux, each another way.
+reproduce: setup
+	KVET_REPRODUCE=1 $(CARGO) test --release --package kvet --test reproducible -- --nocapture
 
 # Five hundred boots in one process, half of them restored.
 soak: setup

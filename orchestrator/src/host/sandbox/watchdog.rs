@@ -19,6 +19,9 @@ const PROCESSES: u64 = 4096;
 const PROCESSES_PER_JOB: u64 = 32;
 /// Free space that a build leaves, or an eighth of what there was if that is less.
 const FREE_BYTES: u64 = 512 << 20;
+/// Memory that a build may have however little is free: a link of everything with
+/// debugging information takes less.
+const MEMORY_BYTES: u64 = 4 << 30;
 /// Deepest folder that is looked into.
 const MAX_DEPTH: usize = 64;
 
@@ -81,7 +84,7 @@ impl Watchdog {
             processes: PROCESSES.max(PROCESSES_PER_JOB * jobs as u64),
             // What a build of a distribution's kernel takes depends on the host, so
             // these leave others a part of what there is.
-            memory: host.memory / 4 * 3,
+            memory: (host.memory / 4 * 3).max(MEMORY_BYTES),
             disk: host.disk / 2,
         };
         Self {

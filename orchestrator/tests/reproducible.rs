@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The same inputs give the same bytes: in another folder, for another user, with
+//! ccache or without, in the sandbox or out of it.
+//!
+//! A kernel of three files shows it in every run of the tests; `make reproduce` sets
+//! `KVET_REPRODUCE` and shows it of Linux.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use common::tiny::Tiny;
+
+/// Hashes of the images and of what they were linked from, by variant, and how many
+/// objects ccache had of all.
+type Built = (Vec<String>, [u64; 2]);
+
+/// Builds a plan of `project` as somebody else would.
+fn build(project: &Path, place: &Path, plan: &str, more: &[&str], path: Option<&Path>) -> Built {
+    let home = place.join("home");
+    std::fs::create_dir_all(place.join("runtime")).unwrap();
+    std::fs::create_dir_all(&home).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvet"));
+    command.current_dir(project).args(["-q", "build", plan]).args(more).env("HOME", &home);
+    command.env("KVET_CACHE_DIR", place.join("cache")).env("KVET_RUNS_DIR", place.join("runs"));
+    command.env("XDG_RUNTIME_DIR", place.join("runtime")).stdin(Stdio::null());
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ended = common::finish(command.spawn().unwrap(), Instant::now());
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let text = std::fs::read(place.join("runs/latest/result.json")).unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let (mut hashes, mut cached) = (Vec::new(), [0, 0]);
+    for variant in ["base", "patched"] {
+        let built = &result["cells"][0]["variants"][variant];
+        let key = built["build"]["key"].as_str().unwrap();
+        assert_eq!(built["build"]["stored"], false);
+        let image = std::fs::read(place.join("cache/images").join(key).join("image.json")).unwrap();
+        let image: serde_json::Value = serde_json::from_slice(&image).unwrap();
+        for hash in ["image_sha256", "vmlinux_sha256"] {
+            hashes.push(image[hash].as_str().unwrap().to_owned());
+        }
+        cached[0] += built["build"]["ccache"]["hits"].as_u64().unwrap_or_default();
+        cached[1] += built["build"]["ccache"]["of"].as_u64().unwrap_or_default();
+    }
+    (hashes, cached)
+}
+
+/// Everything of /usr/bin but one program.
+fn without(program: &str, folder: &Path) -> PathBuf {
+    std::fs::create_dir(folder).unwrap();
+    for entry in std::fs::read_dir("/usr/bin").unwrap().flatten() {
+        if entry.file_name() != program {
+            std::os::unix::fs::symlink(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    folder.to_owned()
+}
+
+#[test]
+fn other_folders_users_caches_and_rooms_give_the_same_bytes() {
+    let linux = std::env::var_os("KVET_REPRODUCE").is_some();
+    let tiny = Tiny::new();
+    let (project, plan) = match linux {
+        true => (common::root(), "khugepaged-cold"),
+        false => {
+            println!("a kernel of three files; KVET_REPRODUCE=1 builds Linux");
+            tiny.change("mm/a.c", "x + 3", "x + 4");
+            tiny.commit("mm: add one more");
+            tiny.folder("more", "HEAD", "direction: forward");
+            tiny.plan("more", "");
+            (tiny.path(""), "mine")
+        }
+    };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let one = folder.path().join("one");
+    let (first, cold) = build(&project, &one, plan, &[], None);
+    for part in ["images", "trees"] {
+        std::fs::remove_dir_all(one.join("cache").join(part)).unwrap();
+    }
+    let (second, warm) = build(&project, &one, plan, &[], None);
+    assert_eq!(second, first, "with ccache cold and warm");
+    // The folder's name has another length, so that a path in an image would move things.
+    let other = folder.path().join("another/place/with/a/longer/name");
+    std::fs::create_dir_all(&other).unwrap();
+    let clone = other.join("clone");
+    std::fs::create_dir(&clone).unwrap();
+    for part in ["configs", "kernels", "patches", "linux"] {
+        let from = project.join(part);
+        if from.exists() {
+            let copied = Command::new("cp").arg("-r").arg(from).arg(&clone).status();
+            assert!(copied.unwrap().success());
+        }
+    }
+    let bin = without("ccache", &other.join("bin"));
+    let (third, none) = build(&clone, &other, plan, &["--sandbox", "off"], Some(&bin));
+    assert_eq!(third, first, "in another clone, without sandbox and ccache");
+    assert_eq!(none, [0, 0]);
+    match cold[1] {
+        0 => println!("ccache is not installed: nothing was shown of it"),
+        _ => {
+            assert!(warm[0] * 10 >= warm[1] * 9, "ccache had {} of {} objects", warm[0], warm[1]);
+            println!(
+                "ccache had {} of {} objects, then {} of {}",
+                cold[0], cold[1], warm[0], warm[1]
+            );
+        }
+    }
+    println!("images {first:?}");
+}
