@@ -77,9 +77,10 @@ impl Request<'_> {
         if self.targets.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let program = self.compiler.program();
-        require_program(program, program)?;
-        let version = check(command(program).arg("--version"), b"").await?.text();
+        for (program, package) in self.compiler.programs() {
+            require_program(program, package)?;
+        }
+        let version = check(command(self.compiler.program()).arg("--version"), b"").await?.text();
         let version = version.lines().next().unwrap_or_default().to_owned();
         let place = |target: &str| {
             let parts = [RECIPE, self.patched.tree.as_str(), target, &version];
@@ -132,7 +133,7 @@ impl Request<'_> {
         self.checkout(&tree, &scratch.path().join("index")).await?;
         let mut log = File::create(&self.log)
             .map_err(|error| Fault::io(format!("write {}", self.log.display()), &error))?;
-        let mut headers = make(&tree);
+        let mut headers = self.make(&tree);
         headers.arg(format!("--jobs={}", builder.jobs)).arg("headers");
         let mut steps =
             match run(&mut headers, &mut log, &builder.stop, &mut Heard::new("headers"), |_| {})
@@ -179,7 +180,7 @@ impl Request<'_> {
         let include = format!("-include {}/kselftest.h", selftests.display());
         let mut first = None;
         for flags in ["", &include] {
-            let mut build = make(&selftests.join(folder));
+            let mut build = self.make(&selftests.join(folder));
             build.arg(format!("--jobs={}", builder.jobs));
             // Neither is to be made: both are there.
             build.args(["-o", "local_config.h", "-o", "local_config.mk"]);
@@ -201,6 +202,13 @@ impl Request<'_> {
         let what = format!("selftest {target} does not build");
         let blame = if self.series_changes(folder).await { Blame::Series } else { Blame::Infra };
         Err(self.failed(blame, what, &first.unwrap_or_default()))
+    }
+
+    /// `make` in a folder, with the config's compiler.
+    fn make(&self, folder: &Path) -> tokio::process::Command {
+        let mut make = make(folder);
+        make.args(self.compiler.make_arguments());
+        make
     }
 
     fn failed(&self, blame: Blame, what: String, error: &[String]) -> Fault {

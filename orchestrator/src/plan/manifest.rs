@@ -88,9 +88,11 @@ impl ConfigBase {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// gcc.
+    /// gcc and GNU binutils.
     #[default]
     Gcc,
+    /// clang and LLVM's binutils: `LLVM=1`, kbuild's integrated assembler.
+    Clang,
 }
 
 impl Compiler {
@@ -99,6 +101,28 @@ impl Compiler {
     pub fn program(self) -> &'static str {
         match self {
             Self::Gcc => "gcc",
+            Self::Clang => "clang",
+        }
+    }
+
+    /// Words on every command line of the kernel's `make`, also where it only
+    /// configures: Kconfig asks the compiler what it can do
+    /// (Documentation/kbuild/llvm.rst).
+    #[must_use]
+    pub fn make_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Gcc => &[],
+            Self::Clang => &["LLVM=1"],
+        }
+    }
+
+    /// Programs that must be there beside `make`'s usual ones, each with the Debian
+    /// package that brings it.
+    #[must_use]
+    pub fn programs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Gcc => &[("gcc", "gcc")],
+            Self::Clang => &[("clang", "clang"), ("ld.lld", "lld"), ("llvm-ar", "llvm")],
         }
     }
 }

@@ -174,8 +174,9 @@ async fn read_image(store: &Store, key: &str) -> Option<Image> {
 }
 
 async fn compiler_version(config: &Config) -> Result<String, Fault> {
-    let program = config.compiler.program();
-    require_program(program, program)?;
-    let output = check(command(program).arg("--version"), b"").await?;
+    for (program, package) in config.compiler.programs() {
+        require_program(program, package)?;
+    }
+    let output = check(command(config.compiler.program()).arg("--version"), b"").await?;
     Ok(output.text().lines().next().unwrap_or_default().to_owned())
 }

@@ -221,8 +221,15 @@ impl<'a> BuildTree<'a> {
     }
 
     fn make(&self, targets: &[&str]) -> tokio::process::Command {
-        let mut make = make(&self.folder);
+        let mut make = self.plain_make();
         make.arg(format!("--jobs={}", self.builder.jobs)).args(targets);
+        make
+    }
+
+    /// `make` with the config's compiler.
+    fn plain_make(&self) -> tokio::process::Command {
+        let mut make = make(&self.folder);
+        make.args(self.request.config.compiler.make_arguments());
         make
     }
 
@@ -256,7 +263,7 @@ impl<'a> BuildTree<'a> {
 
     async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<Heard, Fault> {
         let (mut heard, stop) = (Heard::new(target), &self.builder.stop);
-        let made = run(make(&self.folder).arg(target), log, stop, &mut heard, |_| {}).await?;
+        let made = run(self.plain_make().arg(target), log, stop, &mut heard, |_| {}).await?;
         self.expect_done(made, &format!("cannot be configured (make {target})"))?;
         Ok(heard)
     }
@@ -303,7 +310,7 @@ impl<'a> BuildTree<'a> {
         copy(&self.folder.join(".config"), "config")?;
         copy(&self.request.log, "build.log")?;
         let release =
-            capture(make(&self.folder).args(["--silent", "kernelrelease"]), b"").await?.text();
+            capture(self.plain_make().args(["--silent", "kernelrelease"]), b"").await?.text();
         let mut image = Image {
             key: key.to_owned(),
             image_sha256: sha256_of(&entry.join("image")).await?,
