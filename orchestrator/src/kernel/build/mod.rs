@@ -114,7 +114,7 @@ impl Builder {
         let key = key([
             RECIPE.as_bytes(),
             request.tree.tree.as_bytes(),
-            request.config.base.target().as_bytes(),
+            request.config.base.key().as_bytes(),
             config.text().as_bytes(),
             compiler.as_bytes(),
             x86_64::MAKE_TARGET.as_bytes(),

@@ -20,6 +20,7 @@ use crate::kernel::kconfig::Request;
 use crate::kernel::make::{Made, count_steps, make, run};
 use crate::kernel::source::sha256_of;
 use crate::kernel::warning::Warning;
+use crate::plan::Base;
 use crate::run::event::RunEvent;
 use crate::store::{key, write_atomically};
 
@@ -55,7 +56,7 @@ impl<'a> BuildTree<'a> {
         let name = key([
             request.source.key.as_bytes(),
             request.source.commit.as_bytes(),
-            request.config.base.target().as_bytes(),
+            request.config.base.key().as_bytes(),
             config.text().as_bytes(),
             compiler.as_bytes(),
         ]);
@@ -245,11 +246,17 @@ impl<'a> BuildTree<'a> {
         let before = std::fs::read(&path).ok();
         let stamp: Option<SystemTime> =
             std::fs::metadata(&path).and_then(|data| data.modified()).ok();
-        let base = self.make_config(self.request.config.base.target(), log).await?;
-        let mut text = std::fs::read_to_string(&path).map_err(failed)?;
+        let mut heard = Vec::new();
+        let mut text = match &self.request.config.base {
+            Base::Made(base) => {
+                heard.push(self.make_config(base.target(), log).await?);
+                std::fs::read_to_string(&path).map_err(failed)?
+            }
+            Base::Given { text, .. } => format!("{}\n", text.trim_end()),
+        };
         text.push_str(&config.text());
         std::fs::write(&path, &text).map_err(failed)?;
-        let merged = self.make_config("olddefconfig", log).await?;
+        heard.push(self.make_config("olddefconfig", log).await?);
         let after = std::fs::read(&path).map_err(failed)?;
         if let (Some(before), Some(stamp)) = (before, stamp)
             && before == after
@@ -257,8 +264,8 @@ impl<'a> BuildTree<'a> {
             let file = File::options().append(true).open(&path).map_err(failed)?;
             file.set_modified(stamp).map_err(failed)?;
         }
-        config.check(&String::from_utf8_lossy(&after))?;
-        Ok(vec![base, merged])
+        config.check(&String::from_utf8_lossy(&after), &self.folder)?;
+        Ok(heard)
     }
 
     async fn make_config(&self, target: &str, log: &mut BufWriter<File>) -> Result<Heard, Fault> {
