@@ -11,6 +11,7 @@ use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::compare::warnings::WarningChange;
 use crate::fault::{Blame, ExitCode, Fault};
+use crate::kernel::kconfig::Override;
 use crate::kernel::series::MovedHunk;
 use crate::plan::manifest::VariantName;
 use crate::vm::accel::Chosen;
@@ -80,6 +81,9 @@ pub struct CellResult {
     pub source: Option<String>,
     /// Name of the config.
     pub config: String,
+    /// Where its fragments ask for different values of one symbol.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// Name of the guest.
     pub guest: String,
     /// Hash of the initramfs that all guests of the cell started from.
