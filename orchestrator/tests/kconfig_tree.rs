@@ -4,64 +4,16 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use common::fragments::{configure, kconfig_trees};
+use kvet::kernel::kconfig::{
+    Definition, Expression, Kind, Settled, Symbols, Tree, Tristate, Values, symbols,
+};
 
-use kvet::kernel::kconfig::{Kind, Settled, Symbols, Tree, Tristate, Values, symbols};
-use serde_json::Value;
-
-/// What kconfig itself reads, and what `make` needs to get there.
-const PATHS: [&str; 7] = [
-    ":(glob)**/Kconfig*",
-    "Makefile",
-    "scripts",
-    ":(glob)arch/x86/Makefile*",
-    "arch/x86/configs",
-    "kernel/configs",
-    "include/linux/compiler-version.h",
-];
 /// Each makes another part of the kernel's 18,000 symbols visible.
 const TARGETS: [&str; 5] = ["tinyconfig", "defconfig", "allnoconfig", "allyesconfig", "randconfig"];
 
-/// A tree of Kconfig files to work in, from the kernel sources that the tests keep;
-/// or why there is none.
-fn trees(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let sources = common::cache().join("sources");
-    let mut trees = Vec::new();
-    for entry in std::fs::read_dir(&sources).into_iter().flatten().flatten() {
-        let Ok(text) = std::fs::read(entry.path().join("source.json")) else { continue };
-        let source: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-        let commit = source["commit"].as_str().unwrap_or_default();
-        let tree = folder.join(entry.file_name());
-        std::fs::create_dir(&tree).unwrap();
-        let mut git = Command::new("git");
-        git.arg("--git-dir").arg(entry.path().join("git")).arg("--work-tree").arg(&tree);
-        git.env("GIT_INDEX_FILE", folder.join("index")).current_dir(&tree);
-        let output = git.args(["checkout", commit, "--"]).args(PATHS).output().unwrap();
-        let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {words}", tree.display());
-        trees.push(tree);
-    }
-    match trees.is_empty() {
-        true => Err(format!("there is no kernel source in {}", sources.display())),
-        false => Ok(trees),
-    }
-}
-
-fn config(tree: &Path, target: &str) -> Symbols {
-    let mut make = Command::new("make");
-    make.args(["-C", tree.to_str().unwrap(), "ARCH=x86_64", target]).env("KCONFIG_SEED", "1");
-    let output = make.stdin(Stdio::null()).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {target}: {words}", tree.display());
-    symbols(&std::fs::read_to_string(tree.join(".config")).unwrap())
-}
-
 /// Whether all of it holds; none where that cannot be known.
-fn all<'a>(
-    conditions: impl Iterator<Item = &'a kvet::kernel::kconfig::Expression>,
-    values: &dyn Values,
-) -> Option<bool> {
+fn all<'a>(conditions: impl Iterator<Item = &'a Expression>, values: &dyn Values) -> Option<bool> {
     let found: Vec<Option<Tristate>> = conditions.map(|one| one.evaluate(values)).collect();
     match found.contains(&Some(Tristate::N)) {
         true => Some(false),
@@ -83,7 +35,7 @@ fn differences(tree: &Tree, config: &Symbols) -> (Vec<String>, usize) {
         if !matches!(tree.kind(name), Some(Kind::Bool | Kind::Tristate)) {
             continue;
         }
-        let holds = |definition: &kvet::kernel::kconfig::Definition, visible: bool| {
+        let holds = |definition: &Definition, visible: bool| {
             let more = definition.visible.iter().filter(|_| visible);
             let conditions = definition.depends.iter().chain(more);
             all(conditions.map(|condition| &condition.expression), &values)
@@ -122,7 +74,7 @@ fn differences(tree: &Tree, config: &Symbols) -> (Vec<String>, usize) {
 #[test]
 fn kvet_and_kconfig_agree_about_what_is_visible_and_what_is_selected() {
     let folder = tempfile::tempdir().unwrap();
-    let trees = match trees(folder.path()) {
+    let trees = match kconfig_trees(folder.path()) {
         Ok(trees) => trees,
         Err(why) => {
             println!("not run: {why}");
@@ -133,7 +85,7 @@ fn kvet_and_kconfig_agree_about_what_is_visible_and_what_is_selected() {
         let tree = Tree::read(&path, "x86");
         assert!(tree.symbols.len() > 10_000, "{}: {:?}", path.display(), tree.unread);
         for target in TARGETS {
-            let config = config(&path, target);
+            let config = symbols(&configure(&path, target));
             let (wrong, compared) = differences(&tree, &config);
             println!("{}: {target}: {compared} symbols", path.display());
             assert!(
