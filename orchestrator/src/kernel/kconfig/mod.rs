@@ -6,6 +6,8 @@ mod base;
 mod explain;
 mod expression;
 mod line;
+mod lines;
+mod parser;
 mod reader;
 mod request;
 mod tree;

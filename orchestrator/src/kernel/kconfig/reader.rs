@@ -5,16 +5,21 @@
 
 use std::sync::Arc;
 
-use super::expression::{Expression, unquote};
+use super::expression::Expression;
+use super::lines::{Lines, first_word};
+use super::parser::unquote;
 use super::tree::{Choice, Condition, Definition, Kind, Place, Range, Select, Tree};
 
-/// Deepest chain of `source`; the kernel's own has 8.
+/// Deepest chain of `source`; 6.12 has 6.
 const MAX_DEPTH: usize = 32;
-/// Most text of all files together; 6.12 has 6 MB for one architecture.
+/// Most files that are read, one as often as it is named; 6.12 has 1,600 of them for
+/// one architecture.
+const MAX_FILES: usize = 10_000;
+/// Most text of all files together; 6.12 has 5.7 MB for one architecture.
 const MAX_BYTES: usize = 32 << 20;
-/// Most blocks inside each other; the kernel's own have 8.
+/// Most blocks inside each other.
 const MAX_BLOCKS: usize = 64;
-/// Most definitions, and most selects; 6.12 has 20,000 of each.
+/// Most definitions, and most selects; 6.12 has 17,700 and 14,600.
 const MAX_DEFINITIONS: usize = 200_000;
 /// Most reasons that are kept why files were not read.
 const MAX_UNREAD: usize = 20;
@@ -45,6 +50,7 @@ pub(super) struct Reader<'a> {
     tree: &'a mut Tree,
     blocks: Vec<Block>,
     entry: Entry,
+    files: usize,
     bytes: usize,
     definitions: usize,
     /// The files ask for more than a limit: nothing more is read.
@@ -63,6 +69,7 @@ impl<'a> Reader<'a> {
             tree,
             blocks: Vec::new(),
             entry: Entry::None,
+            files: 0,
             bytes: 0,
             definitions: 0,
             stopped: false,
@@ -75,6 +82,10 @@ impl<'a> Reader<'a> {
             self.unread(name, "sourced too deep");
             return;
         }
+        self.files += 1;
+        if self.files > MAX_FILES {
+            return self.stop(name, "too many files");
+        }
         let text = match (self.text_of)(name) {
             Ok(text) => text,
             Err(why) => return self.unread(name, &why),
@@ -85,7 +96,7 @@ impl<'a> Reader<'a> {
         }
         let file: Arc<str> = name.into();
         let outside = self.blocks.len();
-        let mut lines = Lines { lines: text.lines().enumerate(), pending: None };
+        let mut lines = Lines::new(&text);
         while let Some((number, line)) = lines.next_whole() {
             let place = Place { file: Arc::clone(&file), line: number };
             let (word, rest) = first_word(&line);
@@ -310,66 +321,9 @@ fn range(rest: &str, place: Place) -> Option<Range> {
     Some(Range { low: expression(low), high: expression(high), condition, place })
 }
 
-/// The word at the start of a line, and what follows it.
-fn first_word(line: &str) -> (&str, &str) {
-    let line = line.trim_start();
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let end = line.find(|c| !word(c)).unwrap_or(line.len());
-    (&line[..end], line[end..].trim())
-}
-
 /// `NAME = text` of the preprocessor.
 fn is_assignment(rest: &str) -> bool {
     ["=", ":=", "+="].iter().any(|sign| rest.starts_with(sign))
-}
-
-/// Lines with their numbers; one that ends with `\` goes on in the next.
-struct Lines<'a> {
-    lines: std::iter::Enumerate<std::str::Lines<'a>>,
-    pending: Option<(usize, &'a str)>,
-}
-
-impl<'a> Lines<'a> {
-    fn next_line(&mut self) -> Option<(usize, &'a str)> {
-        let next = || self.lines.next().map(|(index, line)| (index + 1, line));
-        self.pending.take().or_else(next)
-    }
-
-    fn next_whole(&mut self) -> Option<(usize, String)> {
-        let (number, line) = self.next_line()?;
-        let mut whole = line.to_owned();
-        while whole.ends_with('\\') {
-            whole.pop();
-            let Some((_, more)) = self.next_line() else { break };
-            whole.push(' ');
-            whole.push_str(more);
-        }
-        Some((number, whole))
-    }
-
-    /// Passes over a help text: the lines at least as far in as its first one.
-    fn skip_help(&mut self) {
-        let mut least = None;
-        while let Some((number, line)) = self.next_line() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let column = indentation(line);
-            let least = *least.get_or_insert(column);
-            if column < least || column == 0 {
-                self.pending = Some((number, line));
-                return;
-            }
-        }
-    }
-}
-
-/// Column of a line's first character, with tabs of 8.
-fn indentation(line: &str) -> usize {
-    line.chars().take_while(|c| c.is_whitespace()).fold(0, |column, c| match c {
-        '\t' => (column / 8 + 1) * 8,
-        _ => column + 1,
-    })
 }
 
 #[cfg(test)]
@@ -432,6 +386,37 @@ mod tests {
         assert!(tree.unread.iter().any(|line| line == "gone: not there"));
         assert!(tree.unread.len() <= MAX_UNREAD);
         assert_eq!(shown(&tree.symbols["X"][0].depends), ["(A@Kconfig:8"]);
+    }
+
+    #[test]
+    fn a_tree_that_asks_for_too_much_is_read_in_part() {
+        let deep = format!("config A\n\tbool\n{}config B\n\tbool\n", "if X\n".repeat(1000));
+        let read = tree(&[("Kconfig", &deep)]);
+        assert!(read.symbols.keys().eq(["A"]), "{:?}", read.symbols.keys());
+        assert_eq!(read.unread, ["Kconfig: too many blocks or definitions; nothing more is read"]);
+        let read = tree(&[("Kconfig", &"config A\n".repeat(MAX_DEFINITIONS + 10))]);
+        assert!(read.symbols["A"].len() <= MAX_DEFINITIONS + 1, "{}", read.symbols["A"].len());
+        // Each names itself twice: without an end, and wide.
+        let read = tree(&[("Kconfig", "source \"Kconfig\"\nsource \"Kconfig\"\n# \u{e9}\n")]);
+        assert_eq!(read.unread.len(), MAX_UNREAD);
+        assert!(read.symbols.is_empty());
+    }
+
+    #[test]
+    fn a_link_out_of_the_tree_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("tree");
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(folder.path().join("secret"), "config SECRET\n\tbool\n").unwrap();
+        std::os::unix::fs::symlink("../secret", inside.join("link")).unwrap();
+        std::os::unix::fs::symlink("real", inside.join("near")).unwrap();
+        std::fs::write(inside.join("real"), "config NEAR\n\tbool\n").unwrap();
+        let text = "source \"link\"\nsource \"near\"\nsource \".\"\n";
+        std::fs::write(inside.join("Kconfig"), text).unwrap();
+        let tree = Tree::read(&inside, "x86");
+        assert!(tree.symbols.keys().eq(["NEAR"]), "{tree:?}");
+        assert_eq!(tree.unread[0], "link: leads out of the tree");
+        assert!(tree.unread[1].starts_with(".: not a file"), "{:?}", tree.unread);
     }
 
     #[test]
