@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test bench kills reproduce soak selftest mutants fuzz lint setup install clean
+.PHONY: all demo test bench kills reproduce soak fragments selftest mutants fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -33,6 +33,10 @@ reproduce: setup
 # Five hundred boots in one process, half of them restored.
 soak: setup
 	KVET_SOAK=500 $(CARGO) test --release --package kvet --test soak -- --nocapture
+
+# Builds and boots a kernel with each kconfig fragment, with clang, and a 6.1.
+fragments: setup
+	KVET_FRAGMENTS=all $(CARGO) test --package kvet --test fragments -- --nocapture
 
 # Breaks kernels in every way that kvet knows and checks what it says of each.
 selftest: setup

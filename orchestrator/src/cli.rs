@@ -201,7 +201,7 @@ impl Cli {
 
     async fn doctor(&self) -> Result<ExitCode, Fault> {
         let findings = doctor::examine();
-        let missing = findings.iter().any(|finding| finding.found.is_none());
+        let missing = findings.iter().any(doctor::Finding::is_missing);
         let store = self.global.store()?;
         let stop = stop_on_signals()?;
         print(&doctor::accelerators(&store, &stop).await);

@@ -197,9 +197,10 @@ fn plan(root: &Path) -> Plan {
         },
         config: Config {
             name: "microvm".into(),
-            base: kvet::plan::manifest::ConfigBase::Tinyconfig,
+            base: kvet::plan::manifest::ConfigBase::Tinyconfig.into(),
             compiler: Default::default(),
             fragments: Vec::new(),
+            overrides: Vec::new(),
         },
         guest: Guest {
             name: "up".into(),

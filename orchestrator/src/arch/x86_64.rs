@@ -5,6 +5,8 @@
 pub const QEMU: &str = "qemu-system-x86_64";
 /// The Debian package that brings it.
 pub const QEMU_PACKAGE: &str = "qemu-system-x86";
+/// Its folder in the kernel's `arch/`.
+pub const SRCARCH: &str = "x86";
 /// kbuild's target for the bootable image.
 pub const MAKE_TARGET: &str = "bzImage";
 /// Where kbuild leaves it.

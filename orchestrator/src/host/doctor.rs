@@ -35,6 +35,14 @@ const PROGRAMS: [(&str, &str); 14] = [
     (x86_64::QEMU, x86_64::QEMU_PACKAGE),
 ];
 
+/// A program that only some plans need, the Debian package that brings it, and
+/// what it is for.
+const OPTIONAL: [(&str, &str, &str); 3] = [
+    ("clang", "clang", "compiler: clang"),
+    ("ld.lld", "lld", "compiler: clang"),
+    ("llvm-ar", "llvm", "compiler: clang"),
+];
+
 /// A header that a kernel build includes, and the Debian package that brings it.
 const HEADERS: [(&str, &str); 2] =
     [("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/openssl/ssl.h", "libssl-dev")];
@@ -48,22 +56,36 @@ pub struct Finding {
     pub found: Option<String>,
     /// The package that brings it.
     pub package: &'static str,
+    /// What it is for, where kvet mostly does without.
+    pub only_for: Option<&'static str>,
+}
+
+impl Finding {
+    /// Nothing works without it.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.found.is_none() && self.only_for.is_none()
+    }
 }
 
 /// Looks for everything that kvet needs.
 #[must_use]
 pub fn examine() -> Vec<Finding> {
-    let programs = PROGRAMS.iter().map(|&(name, package)| Finding {
+    let program = |name: &str, package, only_for| Finding {
         what: name.to_owned(),
         found: find_program(name).map(|path| path.display().to_string()),
         package,
-    });
+        only_for,
+    };
+    let programs = PROGRAMS.iter().map(|&(name, package)| program(name, package, None));
+    let optional = OPTIONAL.iter().map(|&(name, package, why)| program(name, package, Some(why)));
     let headers = HEADERS.iter().map(|&(path, package)| Finding {
         what: path.rsplit('/').next().unwrap_or(path).to_owned(),
         found: std::path::Path::new(path).is_file().then(|| path.to_owned()),
         package,
+        only_for: None,
     });
-    programs.chain(headers).collect()
+    programs.chain(headers).chain(optional).collect()
 }
 
 /// The findings for people, and the command that installs what is missing.
@@ -71,12 +93,18 @@ pub fn examine() -> Vec<Finding> {
 pub fn render(findings: &[Finding]) -> String {
     let mut out = String::new();
     for finding in findings {
-        let found = finding.found.as_deref().unwrap_or("MISSING");
+        let found = match (&finding.found, finding.only_for) {
+            (Some(found), _) => found.clone(),
+            (None, None) => "MISSING".to_owned(),
+            (None, Some(why)) => {
+                format!("not there; only for {why} (Debian package {})", finding.package)
+            }
+        };
         out.push_str(&format!("{:<20} {found}\n", finding.what));
     }
     let mut missing: Vec<&str> = findings
         .iter()
-        .filter(|finding| finding.found.is_none())
+        .filter(|finding| finding.is_missing())
         .map(|finding| finding.package)
         .collect();
     missing.sort_unstable();
@@ -148,9 +176,18 @@ mod tests {
             what: what.to_owned(),
             found: found.map(str::to_owned),
             package,
+            only_for: None,
         };
-        let page =
-            render(&[finding("git", Some("/usr/bin/git"), "git"), finding("flex", None, "flex")]);
+        let clang = Finding { only_for: Some("compiler: clang"), ..finding("ld.lld", None, "lld") };
+        let page = render(&[
+            finding("git", Some("/usr/bin/git"), "git"),
+            finding("flex", None, "flex"),
+            clang,
+        ]);
         assert!(page.ends_with("sudo apt-get install flex\n"), "{page}");
+        assert!(
+            page.contains("not there; only for compiler: clang (Debian package lld)"),
+            "{page}"
+        );
     }
 }

@@ -81,9 +81,11 @@ impl Request<'_> {
         if self.targets.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let program = self.compiler.program();
-        require_program(program, program)?;
-        let version = check(builder.sandbox.program(program).arg("--version"), b"").await?.text();
+        for (program, package) in self.compiler.programs() {
+            require_program(program, package)?;
+        }
+        let mut ask = builder.sandbox.program(self.compiler.program());
+        let version = check(ask.arg("--version"), b"").await?.text();
         let version = version.lines().next().unwrap_or_default().to_owned();
         let place = |target: &str| {
             let parts = [RECIPE, self.patched.tree.as_str(), target, &version];
@@ -139,7 +141,7 @@ impl Request<'_> {
         let mut log = File::create(&self.log)
             .map_err(|error| Fault::io(format!("write {}", self.log.display()), &error))?;
         let mut session = builder.sandbox.session(&builder.store, &tree, None, builder.jobs)?;
-        let mut headers = make(&session, "");
+        let mut headers = self.make(&session, "");
         headers.arg(format!("--jobs={}", builder.jobs)).arg("headers");
         let (mut heard, stop) = (Heard::new("headers"), &builder.stop);
         let made = run(&mut headers, session.watchdog(), &mut log, stop, &mut heard, |_| {});
@@ -168,13 +170,13 @@ impl Request<'_> {
     ) -> Result<u32, Fault> {
         let tree = scratch.path().join("tree");
         let mut steps = 0;
-        for (target, place) in places {
+        for (number, (target, place)) in places.iter().enumerate() {
             if Finished::read(place).is_some() {
                 continue;
             }
             steps += self.build_one(builder, session, &tree, target, log).await?;
-            let finished = Finished::make(&tree, target, &scratch.path().join("finished"));
-            let finished = finished
+            let finished = scratch.path().join(format!("finished-{number}"));
+            let finished = Finished::make(&tree, target, &finished)
                 .map_err(|error| Fault::io(format!("store the selftest {target}"), &error))?;
             builder.store.publish(&finished, "kselftests", &file_name(place))?;
         }
@@ -200,7 +202,7 @@ impl Request<'_> {
         let include = format!("-include {}/kselftest.h", selftests.display());
         let mut first = None;
         for flags in ["", &include] {
-            let mut build = make(session, &format!("{FOLDER}/{folder}"));
+            let mut build = self.make(session, &format!("{FOLDER}/{folder}"));
             build.arg(format!("--jobs={}", builder.jobs));
             // Neither is to be made: both are there.
             build.args(["-o", "local_config.h", "-o", "local_config.mk"]);
@@ -224,6 +226,13 @@ impl Request<'_> {
         let what = format!("selftest {target} does not build");
         let blame = if self.series_changes(folder).await { Blame::Series } else { Blame::Infra };
         Err(self.failed(blame, what, &first.unwrap_or_default()))
+    }
+
+    /// `make` in a folder, with the config's compiler.
+    fn make(&self, session: &Session, below: &str) -> tokio::process::Command {
+        let mut make = make(session, below);
+        make.args(self.compiler.make_arguments());
+        make
     }
 
     fn failed(&self, blame: Blame, what: String, error: &[String]) -> Fault {

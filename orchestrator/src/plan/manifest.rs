@@ -53,8 +53,8 @@ pub struct PlanFile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigEntry {
-    /// The make target that the fragments are merged on.
-    pub base: ConfigBase,
+    /// What the fragments are merged on.
+    pub base: BaseEntry,
     /// Names in `configs/kconfig/`, or paths; later ones win.
     #[serde(default)]
     pub fragments: Vec<String>,
@@ -63,7 +63,31 @@ pub struct ConfigEntry {
     pub compiler: Compiler,
 }
 
-/// What fragments are merged on.
+/// `base:` of a config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BaseEntry {
+    /// The name of a target of `make`.
+    Made(ConfigBase),
+    /// The path of a `.config`: anything with a `/` or a `.` in it.
+    Path(PathBuf),
+}
+
+impl<'de> Deserialize<'de> for BaseEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.contains(['/', '.']) {
+            return Ok(Self::Path(text.into()));
+        }
+        let name = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(&text);
+        ConfigBase::deserialize(name).map(Self::Made).map_err(|_| {
+            serde::de::Error::custom(format!(
+                "unknown variant `{text}`, expected `tinyconfig`, `defconfig` or a path of a .config"
+            ))
+        })
+    }
+}
+
+/// A base that `make` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigBase {
@@ -88,9 +112,11 @@ impl ConfigBase {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compiler {
-    /// gcc.
+    /// gcc and GNU binutils.
     #[default]
     Gcc,
+    /// clang and LLVM's binutils: `LLVM=1`, kbuild's integrated assembler.
+    Clang,
 }
 
 impl Compiler {
@@ -99,6 +125,28 @@ impl Compiler {
     pub fn program(self) -> &'static str {
         match self {
             Self::Gcc => "gcc",
+            Self::Clang => "clang",
+        }
+    }
+
+    /// Words on every command line of the kernel's `make`, also where it only
+    /// configures: Kconfig asks the compiler what it can do
+    /// (Documentation/kbuild/llvm.rst).
+    #[must_use]
+    pub fn make_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Gcc => &[],
+            Self::Clang => &["LLVM=1"],
+        }
+    }
+
+    /// Programs that must be there beside `make`'s usual ones, each with the Debian
+    /// package that brings it.
+    #[must_use]
+    pub fn programs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Gcc => &[("gcc", "gcc")],
+            Self::Clang => &[("clang", "clang"), ("ld.lld", "lld"), ("llvm-ar", "llvm")],
         }
     }
 }

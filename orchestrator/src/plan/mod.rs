@@ -22,6 +22,8 @@ use bytesize::ByteSize;
 use kvet_records::{Format, Parameters};
 use serde::Serialize;
 
+use crate::kernel::kconfig::Override;
+
 use manifest::{
     Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry, MachineType, Network,
     Root, SplatAllowance, TarballEntry, VariantName,
@@ -169,11 +171,47 @@ pub struct Config {
     /// Name in the plan.
     pub name: String,
     /// What the fragments are merged on.
-    pub base: ConfigBase,
+    pub base: Base,
     /// The compiler.
     pub compiler: Compiler,
     /// The fragments, in order; later ones win.
     pub fragments: Vec<Fragment>,
+    /// Where fragments ask for different values of one symbol.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
+}
+
+/// What fragments are merged on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Base {
+    /// What a target of `make` writes.
+    Made(ConfigBase),
+    /// A `.config` that was read.
+    Given {
+        /// Where it is.
+        path: PathBuf,
+        /// Its text.
+        #[serde(skip)]
+        text: String,
+    },
+}
+
+impl Base {
+    /// What tells bases apart: the target of `make`, or the text that is given.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Made(base) => base.target(),
+            Self::Given { text, .. } => text,
+        }
+    }
+}
+
+impl From<ConfigBase> for Base {
+    fn from(base: ConfigBase) -> Self {
+        Self::Made(base)
+    }
 }
 
 /// A kconfig fragment that was read.

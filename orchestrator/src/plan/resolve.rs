@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::manifest::{GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, VariantName, Variants};
+use super::kernel_file::expand_home;
+use super::manifest::{
+    BaseEntry, GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, VariantName, Variants,
+};
 use super::yaml::{Document, closest, load};
-use super::{Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
+use super::{Base, Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
 use crate::fault::Fault;
+use crate::kernel::kconfig::{Request, read_base};
 
 /// The smallest guest in which the kernel and an initramfs have room.
 const MIN_MEMORY: ByteSize = ByteSize::mib(64);
@@ -192,7 +196,9 @@ impl Resolver<'_> {
         for name in names {
             self.check_component(&format!("configs.{name}"), "config", &name);
             let entry = &self.document.value.configs[&name];
-            let (base, compiler, wanted) = (entry.base, entry.compiler, entry.fragments.clone());
+            let (base, compiler, wanted) =
+                (entry.base.clone(), entry.compiler, entry.fragments.clone());
+            let base = self.base(&format!("configs.{name}.base"), base);
             let mut fragments = Vec::new();
             for (index, fragment) in wanted.into_iter().enumerate() {
                 let path = format!("configs.{name}.fragments.{index}");
@@ -210,9 +216,39 @@ impl Resolver<'_> {
                     Err(error) => self.report(&path, format!("read {}: {error}", file.display())),
                 }
             }
-            configs.push(Config { name, base, compiler, fragments });
+            let mut config = Config { name, base, compiler, fragments, overrides: Vec::new() };
+            match Request::read(&config) {
+                Ok(request) => config.overrides = request.overrides().to_vec(),
+                // Several configs may have the same fragment.
+                Err(faults) => {
+                    let new = |fault: &Fault| !self.faults.contains(fault);
+                    let faults: Vec<Fault> = faults.into_iter().filter(new).collect();
+                    self.faults.extend(faults);
+                }
+            }
+            configs.push(config);
         }
         configs
+    }
+
+    /// The base of a config; a path is relative to the plan's folder.
+    fn base(&mut self, place: &str, entry: BaseEntry) -> Base {
+        let path = match entry {
+            BaseEntry::Made(base) => return base.into(),
+            BaseEntry::Path(path) => expand_home(&path),
+        };
+        let folder = self.document.file().parent().unwrap_or(Path::new("")).to_owned();
+        let path = folder.join(path);
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let text = read_base(&path).unwrap_or_else(|fault| {
+            let fault = match fault.place {
+                Some(_) => fault,
+                None => Fault { help: fault.help, ..self.document.fault(place, fault.what) },
+            };
+            self.faults.push(fault);
+            String::new()
+        });
+        Base::Given { path, text }
     }
 
     fn guests(&mut self) -> BTreeMap<String, Guest> {

@@ -85,6 +85,9 @@ impl Page {
             let head = if reason.starts_with("note: ") { "" } else { "passed over: " };
             self.line(&format!("  {head}{}", escape(reason)));
         }
+        for found in &cell.overrides {
+            self.line(&format!("  {found}"));
+        }
         self.moved_hunks(&cell.moved_hunks);
         for (variant, built) in &cell.variants {
             let how = if built.build.stored {

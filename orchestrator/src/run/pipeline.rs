@@ -112,6 +112,7 @@ pub async fn run(
         skipped: plan.skipped.clone(),
         cells: Vec::new(),
     };
+    note_overrides(plan, events);
     for cell in &plan.cells {
         let mut experiment = Experiment {
             plan,
@@ -129,6 +130,7 @@ pub async fn run(
                 kernel: cell.kernel.name.clone(),
                 source: None,
                 config: cell.config.name.clone(),
+                overrides: cell.config.overrides.clone(),
                 guest: cell.guest.name.clone(),
                 initramfs: None,
                 variants: BTreeMap::new(),
@@ -171,6 +173,17 @@ pub async fn run(
         result.settle();
     }
     result
+}
+
+/// Says once for each config where its fragments disagree.
+fn note_overrides(plan: &Plan, events: &Events) {
+    let configs: BTreeMap<&str, &Config> =
+        plan.cells.iter().map(|cell| (cell.config.name.as_str(), &cell.config)).collect();
+    for (name, config) in configs {
+        for found in &config.overrides {
+            events.note(format!("config {name}: {found}"));
+        }
+    }
 }
 
 /// What nothing looked at: changes that a series declares for tests that were

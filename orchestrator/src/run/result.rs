@@ -12,6 +12,7 @@ use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::compare::warnings::WarningChange;
 use crate::fault::{Blame, ExitCode, Fault};
 use crate::host::sandbox::Cached;
+use crate::kernel::kconfig::Override;
 use crate::kernel::series::MovedHunk;
 use crate::plan::manifest::VariantName;
 use crate::vm::accel::Chosen;
@@ -84,6 +85,9 @@ pub struct CellResult {
     pub source: Option<String>,
     /// Name of the config.
     pub config: String,
+    /// Where its fragments ask for different values of one symbol.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// Name of the guest.
     pub guest: String,
     /// Hash of the initramfs that all guests of the cell started from.

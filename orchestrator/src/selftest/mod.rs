@@ -166,9 +166,10 @@ impl Selftest {
         };
         let config = Config {
             name: name.to_owned(),
-            base: entry.base,
+            base: entry.base.into(),
             compiler: Compiler::Gcc,
             fragments: entry.fragments.iter().map(fragment).collect::<Result<_, Fault>>()?,
+            overrides: Vec::new(),
         };
         let request = BuildRequest {
             task: format!("selftest/{name}"),

@@ -131,7 +131,7 @@ impl Builder {
         let key = key([
             RECIPE.as_bytes(),
             request.tree.tree.as_bytes(),
-            request.config.base.target().as_bytes(),
+            request.config.base.key().as_bytes(),
             config.text().as_bytes(),
             compiler.as_bytes(),
             x86_64::MAKE_TARGET.as_bytes(),
@@ -197,8 +197,9 @@ async fn read_image(store: &Store, key: &str) -> Option<Image> {
 /// # Errors
 /// An `infra` fault when there is none.
 pub async fn compiler_version(sandbox: &Sandbox, config: &Config) -> Result<String, Fault> {
-    let program = config.compiler.program();
-    require_program(program, program)?;
-    let output = check(sandbox.program(program).arg("--version"), b"").await?;
+    for (program, package) in config.compiler.programs() {
+        require_program(program, package)?;
+    }
+    let output = check(sandbox.program(config.compiler.program()).arg("--version"), b"").await?;
     Ok(output.text().lines().next().unwrap_or_default().to_owned())
 }

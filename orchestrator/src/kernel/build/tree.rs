@@ -23,6 +23,7 @@ use crate::kernel::git;
 use crate::kernel::kconfig::Request;
 use crate::kernel::make::{Made, answer, count_steps, make, run};
 use crate::kernel::source::sha256_of;
+use crate::plan::Base;
 use crate::run::event::RunEvent;
 use crate::store::{key, touch, write_atomically};
 
@@ -68,7 +69,7 @@ impl<'a> BuildTree<'a> {
         let mut parts = vec![
             request.source.key.as_bytes(),
             request.source.commit.as_bytes(),
-            request.config.base.target().as_bytes(),
+            request.config.base.key().as_bytes(),
             text.as_bytes(),
             compiler.as_bytes(),
         ];
@@ -110,7 +111,7 @@ impl<'a> BuildTree<'a> {
         let session = builder.sandbox.session(&builder.store, &folder, cache, builder.jobs)?;
         let extent = if first { "all" } else { "changes" };
         let jobs = builder.jobs.to_string();
-        let kind = [request.config.base.target(), &text, compiler, &jobs, extent];
+        let kind = [request.config.base.key(), &text, compiler, &jobs, extent];
         let estimate = Estimate::read(&builder.store, &key(kind.map(str::as_bytes)));
         let tree = Self {
             builder,
@@ -239,7 +240,7 @@ impl<'a> BuildTree<'a> {
 
     /// The kernel release, as `uname -r` will say.
     async fn release(&mut self) -> Result<String, Fault> {
-        let mut ask = make(&self.session, "");
+        let mut ask = self.plain_make();
         ask.args(["--silent", "kernelrelease"]);
         let stop = &self.builder.stop;
         let release = answer(&mut ask, self.session.watchdog(), stop).await?;
@@ -286,8 +287,15 @@ impl<'a> BuildTree<'a> {
     }
 
     fn make(&self, targets: &[&str]) -> tokio::process::Command {
-        let mut make = make(&self.session, "");
+        let mut make = self.plain_make();
         make.arg(format!("--jobs={}", self.builder.jobs)).args(targets);
+        make
+    }
+
+    /// `make` with the config's compiler.
+    fn plain_make(&self) -> tokio::process::Command {
+        let mut make = make(&self.session, "");
+        make.args(self.request.config.compiler.make_arguments());
         make
     }
 
@@ -304,11 +312,17 @@ impl<'a> BuildTree<'a> {
         let before = read(&self.folder).ok();
         let stamp: Option<SystemTime> =
             std::fs::symlink_metadata(&path).and_then(|data| data.modified()).ok();
-        let base = self.make_config(self.request.config.base.target(), log).await?;
-        let mut text = read(&self.folder).map_err(failed)?;
+        let mut heard = Vec::new();
+        let mut text = match &self.request.config.base {
+            Base::Made(base) => {
+                heard.push(self.make_config(base.target(), log).await?);
+                read(&self.folder).map_err(failed)?
+            }
+            Base::Given { text, .. } => format!("{}\n", text.trim_end()).into_bytes(),
+        };
         text.extend_from_slice(config.text().as_bytes());
         beneath::write(&self.folder, ".config", &text).map_err(failed)?;
-        let merged = self.make_config("olddefconfig", log).await?;
+        heard.push(self.make_config("olddefconfig", log).await?);
         let after = read(&self.folder).map_err(failed)?;
         if let (Some(before), Some(stamp)) = (before, stamp)
             && before == after
@@ -316,8 +330,8 @@ impl<'a> BuildTree<'a> {
             let file = beneath::open(&self.folder, ".config").map_err(failed)?;
             file.set_modified(stamp).map_err(failed)?;
         }
-        config.check(&String::from_utf8_lossy(&after))?;
-        Ok(vec![base, merged])
+        config.check(&String::from_utf8_lossy(&after), &self.folder)?;
+        Ok(heard)
     }
 
     async fn make_config(
@@ -326,7 +340,8 @@ impl<'a> BuildTree<'a> {
         log: &mut BufWriter<File>,
     ) -> Result<Heard, Fault> {
         let (mut heard, stop) = (Heard::new(target), &self.builder.stop);
-        let mut make = self.make(&[target]);
+        let mut make = self.plain_make();
+        make.arg(target);
         let watchdog = self.session.watchdog();
         let made = run(&mut make, watchdog, log, stop, &mut heard, |_| {}).await?;
         self.expect_done(made, &format!("cannot be configured (make {target})"))?;
