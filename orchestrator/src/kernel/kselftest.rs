@@ -140,7 +140,9 @@ impl Request<'_> {
         self.make_ready(&tree)?;
         let mut log = File::create(&self.log)
             .map_err(|error| Fault::io(format!("write {}", self.log.display()), &error))?;
-        let mut session = builder.sandbox.session(&builder.store, &tree, None, builder.jobs)?;
+        let programs: Vec<_> = self.compiler.programs().iter().map(|(name, _)| *name).collect();
+        let (store, jobs) = (&builder.store, builder.jobs);
+        let mut session = builder.sandbox.session(store, &tree, &programs, None, jobs)?;
         let mut headers = self.make(&session, "");
         headers.arg(format!("--jobs={}", builder.jobs)).arg("headers");
         let (mut heard, stop) = (Heard::new("headers"), &builder.stop);

@@ -10,6 +10,7 @@ mod decoy;
 mod network;
 mod watchdog;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,7 +139,8 @@ impl Sandbox {
         match &*self.0 {
             Kind::Bubblewrap { room, .. } => {
                 let mut wrapped = command(&room[0]);
-                wrapped.args(&room[1..]).args(["--remount-ro", "/", "--", program]);
+                wrapped.args(&room[1..]).args(toolchains(&[program]));
+                wrapped.args(["--remount-ro", "/", "--", program]);
                 wrapped
             }
             Kind::None { .. } => command(program),
@@ -171,6 +173,7 @@ impl Sandbox {
         &self,
         store: &Store,
         tree: &Path,
+        compilers: &[&'static str],
         cache: Option<CompilerCache>,
         jobs: usize,
     ) -> Result<Session, Fault> {
@@ -197,6 +200,7 @@ impl Sandbox {
         Ok(Session {
             sandbox: self.clone(),
             tree: tree.to_owned(),
+            toolchains: toolchains(compilers),
             watchdog,
             cage,
             cache,
@@ -225,6 +229,27 @@ fn room(program: &Path) -> Vec<String> {
     words
 }
 
+/// Words that show compilers which are not among the host's: the folder with their
+/// `bin` where it has a `lib` to go with it, as an unpacked toolchain does, otherwise
+/// the folder of the program alone. Never a home folder.
+fn toolchains(programs: &[&str]) -> Vec<OsString> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let mut words = Vec::new();
+    for program in programs.iter().filter_map(|program| find_program(program)) {
+        let program = std::fs::canonicalize(&program).unwrap_or(program);
+        let Some(bin) = program.parent().filter(|bin| !HOST.iter().any(|of| bin.starts_with(of)))
+        else {
+            continue;
+        };
+        let whole = bin.parent().filter(|top| bin.ends_with("bin") && top.join("lib").is_dir());
+        let shown = whole.filter(|top| !home.starts_with(top)).unwrap_or(bin);
+        if !home.starts_with(shown) && !words.contains(&OsString::from(shown)) {
+            words.extend(["--ro-bind".into(), shown.into(), shown.into()]);
+        }
+    }
+    words
+}
+
 /// ccache for a session's compilers.
 #[derive(Debug, Clone)]
 pub struct CompilerCache {
@@ -248,6 +273,8 @@ const CCACHE_SIZE: &str = "4G";
 pub struct Session {
     sandbox: Sandbox,
     tree: PathBuf,
+    /// Words that show the build compilers of the user's own.
+    toolchains: Vec<OsString>,
     cache: Option<CompilerCache>,
     decoy: Option<Decoy>,
     watchdog: Watchdog,
@@ -312,6 +339,7 @@ impl Session {
         {
             bind(wrapped, "--bind", &home, &own);
         }
+        wrapped.args(&self.toolchains);
         bind(wrapped, "--bind", &self.tree, Path::new(TREE));
         // git reads it outside, and would run what it is led to.
         let link = self.tree.join(".git");
@@ -472,7 +500,7 @@ mod tests {
         let tree = folder.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
         std::fs::write(tree.join(".git"), "gitdir: /nowhere").unwrap();
-        let session = sandbox.session(&store, &tree, None, 2).unwrap();
+        let session = sandbox.session(&store, &tree, &["gcc"], None, 2).unwrap();
         Some(Room { _folder: folder, session, tree })
     }
 

@@ -106,9 +106,12 @@ impl<'a> BuildTree<'a> {
             write_atomically(&ready, b"")?;
         }
         touch(&folder);
-        let program = request.config.compiler.program();
-        let cache = compiler_cache(&builder.store, &[program], fenced);
-        let session = builder.sandbox.session(&builder.store, &folder, cache, builder.jobs)?;
+        let compiler_program = request.config.compiler.program();
+        let programs: Vec<_> =
+            request.config.compiler.programs().iter().map(|(program, _)| *program).collect();
+        let cache = compiler_cache(&builder.store, &[compiler_program], fenced);
+        let (store, jobs) = (&builder.store, builder.jobs);
+        let session = builder.sandbox.session(store, &folder, &programs, cache, jobs)?;
         let extent = if first { "all" } else { "changes" };
         let jobs = builder.jobs.to_string();
         let kind = [request.config.base.key(), &text, compiler, &jobs, extent];
