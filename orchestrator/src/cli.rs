@@ -2,9 +2,11 @@
 //! The command line.
 
 mod arguments;
+mod signals;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,7 @@ use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
 use crate::host::budget::Budget;
+use crate::host::children;
 use crate::host::doctor;
 use crate::inspect;
 use crate::kernel::build::Builder;
@@ -32,6 +35,9 @@ use crate::selftest::{self, Selftest};
 use crate::store::Store;
 use crate::vm::spec::need;
 
+/// How long a killed child may take to be gone.
+const KILLING: Duration = Duration::from_secs(1);
+
 /// Runs the command line of this process.
 pub async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -41,7 +47,17 @@ pub async fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
         }
     };
-    let ended = cli.run().await.and_then(|code| match OUTPUT_LOST.get() {
+    let mut running = Box::pin(cli.run());
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        () = cli.signals.at_once() => {
+            // First, so that nobody writes any more into what is removed then.
+            children::end_all(KILLING);
+            drop(running);
+            return ExitCode::Interrupted;
+        }
+    };
+    let ended = ended.and_then(|code| match OUTPUT_LOST.get() {
         Some(fault) if code == ExitCode::Acceptable => Err(vec![fault.clone()]),
         _ => Ok(code),
     });
@@ -185,7 +201,7 @@ impl Cli {
         let findings = doctor::examine();
         let missing = findings.iter().any(|finding| finding.found.is_none());
         let store = self.global.store()?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         print(&doctor::accelerators(&store, &stop).await);
         print(&doctor::render(&findings));
         Ok(if missing { ExitCode::Infra } else { ExitCode::Acceptable })
@@ -234,7 +250,7 @@ impl Cli {
             }
         };
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let builder = self.builder(&store, &budget, &events, &stop);
         let environment = environment(qemu.as_deref()).await;
         let booter = Booter {
@@ -277,7 +293,7 @@ impl Cli {
         let store = self.global.store()?;
         let folder = RunFolder::create(&self.global.runs_dir, "selftest")?;
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let selftest = Selftest {
             builder: self.builder(&store, &self.global.budget()?, &events, &stop),
             store,
@@ -310,7 +326,7 @@ impl Cli {
         let budget = self.global.budget()?;
         let folder = RunFolder::create(&self.global.runs_dir, "mutants")?;
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let builder = self.builder(&store, &budget, &events, &stop);
         let booter = Booter {
             store,
@@ -393,32 +409,6 @@ fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends
-/// kvet at once, and its children with it.
-fn stop_on_signals() -> Result<CancellationToken, Fault> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listen = |kind| signal(kind).map_err(|error| Fault::io("listen for signals", &error));
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut hangup = listen(SignalKind::hangup())?;
-    let stop = CancellationToken::new();
-    let token = stop.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            if token.is_cancelled() {
-                std::process::exit(i32::from(u8::from(ExitCode::Interrupted)));
-            }
-            token.cancel();
-        }
-    });
-    Ok(stop)
 }
 
 /// Why something could not be written to standard output, if it could not.

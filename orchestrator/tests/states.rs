@@ -5,19 +5,9 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use common::{Ended, Project, cache, finish, plan};
-
-/// A cache that shares everything but the states with the other tests'.
-fn own_cache() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
-        symlink(cache().join(part), folder.path().join(part)).unwrap();
-    }
-    folder
-}
+use common::{Ended, Project, finish, own_cache, plan};
 
 fn run(project: &Project, cache: &Path, arguments: &[&str]) -> Ended {
     let mut command = project.command(&[&["run", "mine"], arguments].concat());

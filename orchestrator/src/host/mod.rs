@@ -2,6 +2,7 @@
 //! What kvet asks of the host: programs, processes, and whether they are there.
 
 pub mod budget;
+pub mod children;
 pub mod clone;
 pub mod doctor;
 pub mod lines;

@@ -3,9 +3,11 @@
 //! real QEMU.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kvet_records::Job;
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Events;
@@ -16,6 +18,7 @@ use crate::arch::x86_64;
 use crate::fault::Fault;
 use crate::guest::payload::{self, Payload};
 use crate::host::budget::Budget;
+use crate::host::children;
 use crate::host::process::{capture, command, require_program};
 use crate::kernel::build::{BuildRequest, Builder, Image};
 use crate::kernel::kselftest;
@@ -31,6 +34,36 @@ use crate::vm::machine::{BootRequest, boot};
 use crate::vm::spec::{Accelerator, VmSpec, need};
 use crate::vm::state::{self, SavedState, Start};
 
+/// How long a build may take to end once it was told to: `make` deletes half-written
+/// targets in its own time. What still goes on then waits for another kvet, or is git.
+const STOPPING: Duration = Duration::from_secs(6);
+/// How long killed programs may take to be gone.
+const KILLING: Duration = Duration::from_secs(1);
+
+/// Does some work, which has `grace` to end in its own way once it is told to stop;
+/// after that its programs are killed before what it was at is removed.
+async fn or_stopped<T>(
+    stop: &CancellationToken,
+    grace: Duration,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    if stop.is_cancelled() {
+        return Err(Fault::interrupted());
+    }
+    let mut work = Box::pin(work);
+    let over = async {
+        stop.cancelled().await;
+        sleep(grace).await;
+    };
+    tokio::select! {
+        done = &mut work => done,
+        () = over => {
+            children::end_all(KILLING);
+            Err(Fault::interrupted())
+        }
+    }
+}
+
 impl Build for Builder {
     async fn prepare(&self, cell: &Cell) -> Result<(Source, Trees), Fault> {
         require_program("git", "git")?;
@@ -39,7 +72,7 @@ impl Build for Builder {
             let trees = series::apply(&source, &cell.series, &self.store).await?;
             Ok((source, trees))
         };
-        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(Fault::interrupted()))
+        or_stopped(&self.stop, Duration::ZERO, work).await
     }
 
     async fn build(
@@ -58,7 +91,7 @@ impl Build for Builder {
             config: config.clone(),
             log,
         };
-        Builder::build(self, &request).await
+        or_stopped(&self.stop, STOPPING, Builder::build(self, &request)).await
     }
 
     async fn payload(
@@ -79,7 +112,7 @@ impl Build for Builder {
             targets: &targets,
             log,
         };
-        let built = request.build(self).await?;
+        let built = or_stopped(&self.stop, STOPPING, request.build(self)).await?;
         payload::prepare(&self.store, cell, &built)
     }
 }
@@ -132,7 +165,9 @@ impl Booter {
         image_sha256: &str,
     ) -> Result<Result<(String, Option<SavedState>), BootReport>, Fault> {
         let name = state::state_key(&request.spec, &self.version, image_sha256);
-        let _lock = self.store.lock("states", &name, &self.events).await?;
+        let locking = self.store.lock("states", &name, &self.events);
+        let lock = self.stop.run_until_cancelled(locking).await;
+        let _lock = lock.unwrap_or_else(|| Err(Fault::interrupted()))?;
         if let Some(found) = state::find(&self.store, &name) {
             return Ok(Ok((name, Some(found))));
         }
@@ -190,6 +225,9 @@ impl Booter {
 
     /// Boots as soon as the host has room for it.
     async fn boot_now(&self, guest: &Guest, request: &BootRequest) -> Result<BootReport, Fault> {
+        if self.stop.is_cancelled() {
+            return Err(Fault::interrupted());
+        }
         let claiming = self.budget.claim(&request.task, need(guest), &self.events);
         let claim = self.stop.run_until_cancelled(claiming).await;
         let claim = claim.unwrap_or_else(|| Err(Fault::interrupted()))?;

@@ -23,6 +23,16 @@ pub fn cache() -> PathBuf {
     }
 }
 
+/// A cache that shares with the other tests' what it takes long to make, and neither
+/// saved machines nor locks.
+pub fn own_cache() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
+        std::os::unix::fs::symlink(cache().join(part), folder.path().join(part)).unwrap();
+    }
+    folder
+}
+
 /// A project of its own: kernels/, configs/ and patches/ as in the workspace,
 /// and whatever the test adds.
 pub struct Project {
