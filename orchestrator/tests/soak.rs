@@ -91,6 +91,7 @@ async fn soak(project: &Project, boots: usize) {
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            start_at_ms: None,
             program: None,
         };
         let task = format!("soak-{}-{number}", std::process::id());
