@@ -265,6 +265,7 @@ impl Cli {
             resume: resume.is_some(),
             probe_folder: folder.path().join("probe"),
             chosen: tokio::sync::OnceCell::new(),
+            states: std::cell::RefCell::default(),
         };
         let result =
             pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
@@ -341,6 +342,7 @@ impl Cli {
             resume: false,
             probe_folder: folder.path().join("probe"),
             chosen: tokio::sync::OnceCell::new(),
+            states: std::cell::RefCell::default(),
         };
         let guests = guests.map_or_else(cpus, usize::from);
         Ok((Mutants { builder, booter, folder, guests }, events))

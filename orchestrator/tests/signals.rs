@@ -128,9 +128,7 @@ fn building(tiny: &Tiny) -> Scene {
     let patch = "Subject: [PATCH] mm: two\n\n---\n--- a/mm/b.c\n+++ b/mm/b.c\n@@ -4,4 +4,4 @@ int four(int x)\n \tint unused_four;\n \n-\treturn x + 4;\n+\treturn x + 5;\n }\n";
     tiny.write("one/0001-test.patch", patch);
     let scene = Scene::start(tiny.command(&["build", "mine"]), &tiny.path(""), &tiny.path("cache"));
-    soon("a compiler", || {
-        of(&[&tiny.path("cache")]).iter().any(|line| line == "sleep 4321 ")
-    });
+    soon("a compiler", || of(&[&tiny.path("cache")]).iter().any(|line| line == "sleep 4321 "));
     scene
 }
 
@@ -259,9 +257,7 @@ fn a_signal_that_is_to_be_ignored_is_ignored() {
     command.current_dir(tiny.path("")).stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let scene = Scene::start(command, &tiny.path(""), &tiny.path("cache"));
-    soon("a compiler", || {
-        of(&[&tiny.path("cache")]).iter().any(|line| line == "sleep 4321 ")
-    });
+    soon("a compiler", || of(&[&tiny.path("cache")]).iter().any(|line| line == "sleep 4321 "));
     scene.signal("HUP");
     std::thread::sleep(Duration::from_millis(300));
     assert!(!scene.events().contains("build_failed"), "{}", scene.events());

@@ -79,6 +79,7 @@ async fn soak(project: &Project, boots: usize) {
         resume: false,
         probe_folder: project.path().join("probe"),
         chosen: tokio::sync::OnceCell::new(),
+        states: std::cell::RefCell::default(),
     };
     let folder = project.path().join("boot");
     let mut settled: Option<(usize, u64, usize)> = None;

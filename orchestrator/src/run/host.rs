@@ -2,6 +2,8 @@
 //! The pipeline's [`Build`] and [`Boot`] on this host: the real compiler, the
 //! real QEMU.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +65,9 @@ async fn or_stopped<T>(
         }
     }
 }
+
+/// How the system and QEMU word that a disk is full.
+const DISK_FULL: &str = "No space left on device";
 
 impl Build for Builder {
     async fn prepare(&self, cell: &Cell) -> Result<(Source, Trees), Fault> {
@@ -142,6 +147,17 @@ pub struct Booter {
     pub probe_folder: PathBuf,
     /// What was chosen, once something was booted.
     pub chosen: OnceCell<Chosen>,
+    /// The saved machines of this run.
+    pub states: RefCell<States>,
+}
+
+/// What a run knows of saved machines, by their names in the store.
+#[derive(Debug, Default)]
+pub struct States {
+    /// It starts boots from these, so it does not drop them for others.
+    used: BTreeSet<String>,
+    /// These could not be saved, which is not tried again.
+    unsaved: BTreeSet<String>,
 }
 
 impl Booter {
@@ -165,12 +181,44 @@ impl Booter {
         image_sha256: &str,
     ) -> Result<Result<(String, Option<SavedState>), BootReport>, Fault> {
         let name = state::state_key(&request.spec, &self.version, image_sha256);
+        if self.states.borrow().unsaved.contains(&name) {
+            return Ok(Ok((name, None)));
+        }
         let locking = self.store.lock("states", &name, &self.events);
         let lock = self.stop.run_until_cancelled(locking).await;
         let _lock = lock.unwrap_or_else(|| Err(Fault::interrupted()))?;
+        self.states.borrow_mut().used.insert(name.clone());
         if let Some(found) = state::find(&self.store, &name) {
             return Ok(Ok((name, Some(found))));
         }
+        // The second time with as much room as there can be: what was expected to be
+        // enough was not.
+        let mut wanted = None;
+        let why = loop {
+            let room = state::make_room(&self.store, &self.states.borrow().used, wanted);
+            if let (Err(why), None) = (room, wanted) {
+                break why;
+            }
+            match self.save(guest, request, &name).await? {
+                Err(report) => return Ok(Err(report)),
+                Ok(Ok(())) => return Ok(Ok((name.clone(), state::find(&self.store, &name)))),
+                Ok(Err(why)) if wanted.is_some() || !why.contains(DISK_FULL) => break why,
+                Ok(Err(_)) => wanted = Some(guest.memory.as_u64()),
+            }
+        };
+        self.events.note(format!("{}: cold boots, since {why}", request.task));
+        self.states.borrow_mut().unsaved.insert(name.clone());
+        Ok(Ok((name, None)))
+    }
+
+    /// Boots the machine of `request` and saves it. The outer of the inner errors is
+    /// the report of a guest that did not come up, the inner one why it was not saved.
+    async fn save(
+        &self,
+        guest: &Guest,
+        request: &BootRequest,
+        name: &str,
+    ) -> Result<Result<Result<(), String>, BootReport>, Fault> {
         let scratch = self.store.scratch()?;
         let saving = BootRequest {
             task: format!("{} (to save its start)", request.task),
@@ -179,20 +227,14 @@ impl Booter {
         };
         let report = self.boot_now(guest, &saving).await?;
         self.learn(request.spec.accelerator, &report);
-        match &report.halt {
-            HaltReason::Saved => {}
-            HaltReason::NotSaved { why } => {
-                self.events.note(format!("{}: cold boots, since {why}", request.task));
-                return Ok(Ok((name, None)));
+        match report.halt {
+            HaltReason::Saved => {
+                let kept = state::keep(&self.store, name, &scratch, &saving.folder, &self.version);
+                Ok(Ok(kept.map_err(|fault| fault.what)))
             }
-            _ => return Ok(Err(report)),
+            HaltReason::NotSaved { why } => Ok(Ok(Err(why))),
+            _ => Ok(Err(report)),
         }
-        let kept = state::keep(&self.store, &name, &scratch, &saving.folder, &self.version);
-        if let Err(fault) = kept {
-            self.events.note(format!("{}: cold boots, since {}", request.task, fault.what));
-        }
-        let found = state::find(&self.store, &name);
-        Ok(Ok((name, found)))
     }
 
     /// Boots from a saved machine, or cold where that is asked for or cannot be had.
