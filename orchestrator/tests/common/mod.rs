@@ -2,6 +2,7 @@
 //! A project in a temporary folder, and kvet run in it as a user would.
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part")]
 
+pub mod guests;
 pub mod tiny;
 
 use std::fs;
