@@ -29,6 +29,7 @@ use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::journal;
+use crate::run::leftovers;
 use crate::run::pipeline::{self, Selection};
 use crate::scaffold;
 use crate::selftest::{self, Selftest};
@@ -101,7 +102,9 @@ impl Global {
             Some(folder) => folder.clone(),
             None => default_cache()?,
         };
-        Store::open(&folder)
+        let store = Store::open(&folder)?;
+        leftovers::sweep_cache(&folder);
+        Ok(store)
     }
 }
 
@@ -238,6 +241,7 @@ impl Cli {
         let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
         let budget = self.global.budget()?;
+        leftovers::sweep_snapshots(&plan.root.join("snapshots").join(&plan.name));
         let folder = match resume {
             Some(run) => {
                 journal::check(run, plan, selection)?;

@@ -7,3 +7,4 @@ pub mod clone;
 pub mod doctor;
 pub mod lines;
 pub mod process;
+pub mod temporary;
