@@ -156,12 +156,15 @@ impl Budget {
         usize::try_from(by_cpus.min(by_memory)).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Waits until `need` fits beside what runs, and takes it. Safe to cancel.
+    /// Waits until `need` fits beside what runs, and takes it. Safe to cancel. What
+    /// needs more than `--memory` allows gets all of that: only a build does, since
+    /// guests are checked before ([`Self::check`]), and it may turn out to need less.
     ///
     /// # Errors
     /// An `infra` fault when the claim cannot be written.
     pub async fn claim(&self, task: &str, need: Need, events: &Events) -> Result<Claim, Fault> {
-        let need = Need { cpus: need.cpus.clamp(1, self.cpus), ..need };
+        let memory = self.limit.map_or(need.memory, |limit| need.memory.min(limit));
+        let need = Need { cpus: need.cpus.clamp(1, self.cpus), memory, ..need };
         let failed = |error: io::Error| {
             Fault::io(format!("share this host, in {}", self.folder.display()), &error)
         };
@@ -493,6 +496,16 @@ mod tests {
         );
         drop(lock);
         claiming.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_build_that_wants_more_than_is_allowed_does_not_wait_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let budget = budget(folder.path(), 2, Some(64 << 20));
+        let events = Events::default();
+        let claiming = budget.claim("build", need(2, GIB), &events);
+        let claim = tokio::time::timeout(Duration::from_secs(5), claiming).await.unwrap().unwrap();
+        assert_eq!(claim.entry.need, need(2, 64 << 20));
     }
 
     #[tokio::test]
