@@ -155,7 +155,8 @@ fn virtme_ng(project: &Path) -> Result<f64, String> {
     // console alone, which costs time to show, and its status is lost. Such a guest
     // does less than usual, and is compared all the same.
     let (output, _) = start(&["--verbose"])?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The guest's console comes on standard error.
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
     if said.contains("skip udev") {
         println!("virtme-ng finds no udev here, so its guests start without it, which is faster");
     }
