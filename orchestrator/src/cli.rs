@@ -2,9 +2,11 @@
 //! The command line.
 
 mod arguments;
+mod signals;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Parser;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,7 @@ use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
 use crate::host::budget::Budget;
+use crate::host::children;
 use crate::host::doctor;
 use crate::host::sandbox::{self, Sandbox};
 use crate::inspect;
@@ -27,11 +30,15 @@ use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::journal;
+use crate::run::leftovers;
 use crate::run::pipeline::{self, Selection};
 use crate::scaffold;
 use crate::selftest::{self, Selftest};
 use crate::store::{Store, clean};
 use crate::vm::spec::need;
+
+/// How long a killed child may take to be gone.
+const KILLING: Duration = Duration::from_secs(1);
 
 /// Runs the command line of this process.
 pub async fn main() -> ExitCode {
@@ -42,7 +49,17 @@ pub async fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::Plan } else { ExitCode::Acceptable };
         }
     };
-    let ended = cli.run().await.and_then(|code| match OUTPUT_LOST.get() {
+    let mut running = Box::pin(cli.run());
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        () = cli.signals.at_once() => {
+            // First, so that nobody writes any more into what is removed then.
+            children::end_all(KILLING);
+            drop(running);
+            return ExitCode::Interrupted;
+        }
+    };
+    let ended = ended.and_then(|code| match OUTPUT_LOST.get() {
         Some(fault) if code == ExitCode::Acceptable => Err(vec![fault.clone()]),
         _ => Ok(code),
     });
@@ -86,7 +103,9 @@ impl Global {
             Some(folder) => folder.clone(),
             None => default_cache()?,
         };
-        Store::open(&folder)
+        let store = Store::open(&folder)?;
+        leftovers::sweep_cache(&folder);
+        Ok(store)
     }
 }
 
@@ -186,7 +205,7 @@ impl Cli {
     }
 
     async fn clean(&self, keep: Option<u64>, dry: bool) -> Result<ExitCode, Fault> {
-        let (store, events, stop) = (self.global.store()?, Events::default(), stop_on_signals()?);
+        let (store, events, stop) = (self.global.store()?, Events::default(), self.signals.stop()?);
         if !self.global.quiet {
             progress::subscribe(&events, self.global.verbose);
         }
@@ -203,7 +222,7 @@ impl Cli {
         let findings = doctor::examine();
         let missing = findings.iter().any(doctor::Finding::is_missing);
         let store = self.global.store()?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         print(&doctor::accelerators(&store, &stop).await);
         print(&doctor::render(&findings));
         Ok(if missing { ExitCode::Infra } else { ExitCode::Acceptable })
@@ -240,6 +259,7 @@ impl Cli {
         let qemu = if selection.build_only { None } else { Some(find_qemu()?) };
         let store = self.global.store()?;
         let budget = self.global.budget()?;
+        leftovers::sweep_snapshots(&plan.root.join("snapshots").join(&plan.name));
         let folder = match resume {
             Some(run) => {
                 journal::check(run, plan, selection)?;
@@ -252,7 +272,7 @@ impl Cli {
             }
         };
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let builder = self.builder(&store, &budget, &events, &stop).await?;
         let mut environment = environment(qemu.as_deref()).await;
         environment.sandbox = Some(builder.sandbox.description());
@@ -268,6 +288,7 @@ impl Cli {
             resume: resume.is_some(),
             probe_folder: folder.path().join("probe"),
             chosen: tokio::sync::OnceCell::new(),
+            states: std::cell::RefCell::default(),
         };
         let result =
             pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
@@ -296,7 +317,7 @@ impl Cli {
         let store = self.global.store()?;
         let folder = RunFolder::create(&self.global.runs_dir, "selftest")?;
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let selftest = Selftest {
             builder: self.builder(&store, &self.global.budget()?, &events, &stop).await?,
             store,
@@ -329,7 +350,7 @@ impl Cli {
         let budget = self.global.budget()?;
         let folder = RunFolder::create(&self.global.runs_dir, "mutants")?;
         let events = self.events(&folder)?;
-        let stop = stop_on_signals()?;
+        let stop = self.signals.stop()?;
         let builder = self.builder(&store, &budget, &events, &stop).await?;
         let booter = Booter {
             store,
@@ -344,6 +365,7 @@ impl Cli {
             resume: false,
             probe_folder: folder.path().join("probe"),
             chosen: tokio::sync::OnceCell::new(),
+            states: std::cell::RefCell::default(),
         };
         let guests = guests.map_or_else(cpus, usize::from);
         Ok((Mutants { builder, booter, folder, guests }, events))
@@ -417,32 +439,6 @@ fn check_room(plan: &Plan, budget: &Budget) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// A token that the first SIGINT, SIGTERM or SIGHUP cancels; the second ends
-/// kvet at once, and its children with it.
-fn stop_on_signals() -> Result<CancellationToken, Fault> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let listen = |kind| signal(kind).map_err(|error| Fault::io("listen for signals", &error));
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut hangup = listen(SignalKind::hangup())?;
-    let stop = CancellationToken::new();
-    let token = stop.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
-            }
-            if token.is_cancelled() {
-                std::process::exit(i32::from(u8::from(ExitCode::Interrupted)));
-            }
-            token.cancel();
-        }
-    });
-    Ok(stop)
 }
 
 /// Why something could not be written to standard output, if it could not.

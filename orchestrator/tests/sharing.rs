@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use common::tmpfs::{can_mount, unshare};
 use common::{Ended, Project, cache, finish, plan};
 
 const TESTS: &str = "{name: selftest_pass}\n  - {name: khugepaged_cold}\n  - {name: selftest_fail}";
@@ -48,25 +49,6 @@ fn guests_that_do_not_fit_wait_and_those_that_never_will_are_refused() {
     assert_eq!(refused.code, 2, "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stderr.contains("guest up does not fit"), "{}", refused.stderr);
     assert!(!project.path().join("kvet-runs").exists());
-}
-
-/// Whether this host lets a user mount a tmpfs of his own; says so if not.
-fn can_mount() -> bool {
-    let mut probe = unshare("true", Path::new("/tmp"), "1m");
-    let can = probe.output().is_ok_and(|output| output.status.success());
-    if !can {
-        eprintln!("skipped: this host does not allow a mount namespace (unshare --mount)");
-    }
-    can
-}
-
-/// A shell in which `folder` is a tmpfs of that size.
-fn unshare(script: &str, folder: &Path, size: &str) -> Command {
-    let mut command = Command::new("unshare");
-    let script = format!("mount -t tmpfs -o size={size} none \"$0\" && {script}");
-    command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", &script]);
-    command.arg(folder);
-    command
 }
 
 /// Runs a script in the project with a small tmpfs as `folder`; `$KVET` is kvet.
@@ -115,6 +97,63 @@ fn a_full_disk_is_an_infra_fault_and_the_run_goes_on_when_there_is_space() {
     assert!(text.contains("behaviour expected"), "{text}");
 }
 
+/// Shell commands that make `small` a cache like [`common::own_cache`].
+fn links() -> String {
+    let parts = ["applied", "images", "initramfs", "probes", "sources", "trees"];
+    parts.map(|part| format!("ln -s '{}' small/{part}; ", cache().join(part).display())).concat()
+}
+
+/// With `count` saved machines of `megabytes` each in a cache of 160 MiB, `fewer` of
+/// them, the oldest, go so that a new one has room.
+fn older_machines_go_first(count: u32, megabytes: u32, fewer: std::ops::RangeInclusive<u32>) {
+    let project = Project::new();
+    let text = plan("khugepaged-cold", "", "{name: selftest_pass}", "");
+    project.write("configs/plans/mine.yaml", &text);
+    assert_eq!(project.kvet(&["build", "mine", "--variant", "base"]).code, 0);
+    let small = project.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let script = format!(
+        r#"{} mkdir small/states
+        for n in $(seq {count}); do
+            mkdir small/states/old-$n
+            head -c {megabytes}000000 /dev/zero >small/states/old-$n/memory
+            touch -d "-$((1000 - n)) minutes" small/states/old-$n
+        done
+        code=0; $KVET run mine --variant base || code=$?
+        echo "exit: $code"
+        echo "left:" $(ls -v small/states)"#,
+        links()
+    );
+    let ended = run_with_tmpfs(&project, &small, &small, "160m", &script);
+    let text = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(text.contains("exit: 6"), "{text}");
+    assert!(!text.contains("cold boots, since"), "{text}");
+    assert!(!project.events().contains("cold boots, since"), "{}", project.events());
+    let left = ended.stdout.split("left: ").nth(1).unwrap();
+    let (old, new): (Vec<_>, Vec<_>) =
+        left.split_whitespace().partition(|name| name.starts_with("old-"));
+    assert_eq!(new.len(), 1, "{left}");
+    let gone = count - u32::try_from(old.len()).unwrap();
+    assert!(fewer.contains(&gone), "{left}");
+    let youngest: Vec<_> = (gone + 1..=count).map(|number| format!("old-{number}")).collect();
+    assert_eq!(old, youngest);
+}
+
+#[test]
+fn older_machines_make_room_for_new_ones_before_these_are_saved() {
+    if can_mount() {
+        older_machines_go_first(3, 45, 1..=1);
+    }
+}
+
+#[test]
+fn older_machines_make_room_when_a_new_one_is_larger_than_was_expected() {
+    if can_mount() {
+        // Free are 10 MB, the largest has 2 MB.
+        older_machines_go_first(78, 2, 78..=78);
+    }
+}
+
 #[test]
 fn a_cache_without_room_for_a_machine_means_cold_boots() {
     if !can_mount() {
@@ -126,10 +165,7 @@ fn a_cache_without_room_for_a_machine_means_cold_boots() {
     assert_eq!(project.kvet(&["build", "mine"]).code, 0);
     let small = project.path().join("small");
     fs::create_dir(&small).unwrap();
-    let mut script = String::new();
-    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
-        script.push_str(&format!("ln -s '{}' small/{part}; ", cache().join(part).display()));
-    }
+    let mut script = links();
     script.push_str("$KVET run mine; echo \"left: $(ls small/scratch small/states)\"");
     let ended = run_with_tmpfs(&project, &small, &small, "8m", &script);
     let text = format!("{}{}", ended.stdout, ended.stderr);

@@ -6,17 +6,10 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Project, cache, plan, processes};
+use common::guests::{Guests, job};
+use common::{Project, plan, processes};
 use kvet::host::budget::Budget;
-use kvet::kernel::build::Builder;
-use kvet::plan::manifest::VariantName;
-use kvet::run::event::Events;
-use kvet::run::host::{Booter, environment, find_qemu};
-use kvet::run::pipeline::{Boot, Bootable, Build};
-use kvet::store::Store;
-use kvet::vm::accel::Choice;
-use kvet_records::{Job, Outcome, PROTOCOL_VERSION, Parameters};
-use tokio_util::sync::CancellationToken;
+use kvet_records::Outcome;
 
 /// Boots after which the process is taken to have all that it keeps.
 const SETTLED: usize = 50;
@@ -44,63 +37,19 @@ fn boots_by_the_hundred_leave_nothing() {
 }
 
 async fn soak(project: &Project, boots: usize) {
-    let tests = kvet::guest::tests();
-    let plan =
-        kvet::plan::resolve::resolve(&project.path().join("configs/plans/mine.yaml"), &tests)
-            .unwrap();
-    let (cell, events, stop) = (&plan.cells[0], Events::default(), CancellationToken::new());
-    let store = Store::open(&cache()).unwrap();
     let own = project.path().join("budget");
-    let budget = Budget::open(&own, 2, None).unwrap();
-    let builder = Builder {
-        store: store.clone(),
-        budget: budget.clone(),
-        events: events.clone(),
-        stop: stop.clone(),
-        jobs: 2,
-        sandbox: kvet::host::sandbox::Sandbox::none("a test"),
-    };
-    let (source, trees) = builder.prepare(cell).await.unwrap();
-    let log = project.path().join("build.log");
-    let building =
-        Build::build(&builder, "soak", &source, &trees, VariantName::Base, &cell.config, log);
-    let image = building.await.unwrap();
-    let initramfs = kvet::guest::initramfs::prepare(&store).unwrap();
-    let bootable = Bootable { image: &image, initramfs: &initramfs };
-    let qemu = find_qemu().unwrap();
-    let mut booter = Booter {
-        store,
-        budget,
-        events,
-        stop,
-        choice: Choice::Auto,
-        version: environment(Some(&qemu)).await.qemu,
-        qemu,
-        cold: false,
-        resume: false,
-        probe_folder: project.path().join("probe"),
-        chosen: tokio::sync::OnceCell::new(),
-    };
+    let mut guests = Guests::new(project, Budget::open(&own, 2, None).unwrap()).await;
     let folder = project.path().join("boot");
     let mut settled: Option<(usize, u64, usize)> = None;
     for number in 1..=boots {
-        booter.cold = number % 2 == 0;
-        let job = Job {
-            protocol: PROTOCOL_VERSION,
-            id: format!("soak-{number}"),
-            test: "selftest_pass".to_owned(),
-            parameters: Parameters::new(),
-            measure: None,
-            offset_ns: 0,
-            program: None,
-        };
+        guests.booter.cold = number % 2 == 0;
         let task = format!("soak-{}-{number}", std::process::id());
-        let report = booter.boot(&task, cell, bootable, job, &plan, folder.clone()).await.unwrap();
+        let report = guests.boot(&task, job(&task, "selftest_pass"), folder.clone()).await;
         assert_eq!(report.report.outcome, Some(Outcome::Completed), "boot {number}: {report:?}");
         assert_eq!(report.fault(&task), None, "boot {number}");
         let traces = folder.join("qemu-arguments");
         let restored = std::fs::read_to_string(traces).unwrap().contains("-incoming");
-        assert_eq!(restored, !booter.cold, "boot {number}");
+        assert_eq!(restored, !guests.booter.cold, "boot {number}");
         std::fs::remove_dir_all(&folder).unwrap();
         let open = count(Path::new("/proc/self/fd"));
         match settled {

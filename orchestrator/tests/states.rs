@@ -5,19 +5,12 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use common::{Ended, Project, cache, finish, plan};
-
-/// A cache that shares everything but the states with the other tests'.
-fn own_cache() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
-        symlink(cache().join(part), folder.path().join(part)).unwrap();
-    }
-    folder
-}
+use common::guests::{Guests, job};
+use common::{Ended, Project, finish, own_cache, plan};
+use kvet::host::budget::Budget;
+use kvet_records::{Job, Outcome};
 
 fn run(project: &Project, cache: &Path, arguments: &[&str]) -> Ended {
     let mut command = project.command(&[&["run", "mine"], arguments].concat());
@@ -106,4 +99,35 @@ fn what_the_kernel_said_before_the_save_belongs_to_every_boot() {
         assert!(ended.stdout.contains("splat (new): WARNING in kernel_init"), "{}", ended.stdout);
     }
     assert!(!project.events().contains("to save its start"), "{}", project.events());
+}
+
+#[test]
+fn a_job_starts_at_the_guests_own_time_or_fails_when_that_is_past() {
+    let project = Project::new();
+    let text = plan("khugepaged-cold", "", "{name: selftest_pass}", "");
+    project.write("configs/plans/mine.yaml", &text);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let budget = Budget::open(&project.path().join("budget"), 2, None).unwrap();
+        let mut guests = Guests::new(&project, budget).await;
+        let folder = project.path().join("boot");
+        let at = |start_at_ms| Job { start_at_ms, ..job("j", "selftest_pass") };
+        // A restored guest is up for as long as it was when it was saved.
+        let plain = guests.boot("plain", at(None), folder.clone()).await;
+        let waited = guests.boot("waited", at(Some(20_000)), folder.clone()).await;
+        for report in [&plain, &waited] {
+            assert_eq!(report.report.outcome, Some(Outcome::Completed), "{report:?}");
+        }
+        let (plain, waited) = (plain.start_seconds.unwrap(), waited.start_seconds.unwrap());
+        assert!(waited > plain + 1.0, "{plain} s and {waited} s");
+        guests.booter.cold = true;
+        let cold = guests.boot("cold", at(Some(20_000)), folder.clone()).await;
+        assert!(cold.start_seconds.unwrap() >= 20.0, "{cold:?}");
+        let late = guests.boot("late", at(Some(1)), folder).await;
+        assert!(
+            matches!(&late.report.outcome, Some(Outcome::Failed { reason }) if reason.contains("is to start 1 ms after the boot")),
+            "{late:?}"
+        );
+        assert!(late.fault("late").is_some());
+    });
 }

@@ -70,6 +70,11 @@ pub struct Job {
     /// Guest time in nanoseconds by which a counted window is shifted.
     #[serde(default)]
     pub offset_ns: u64,
+    /// Guest time in milliseconds since its boot (`CLOCK_BOOTTIME`) at which the job
+    /// starts, so that it does not matter when the machine was saved or when the job
+    /// came; one that comes too late fails. Absent: as soon as it comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_at_ms: Option<u64>,
     /// The program to run instead of one of the guest binary's own tests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,

@@ -13,6 +13,7 @@ mod mounts;
 mod output;
 mod ports;
 mod relay;
+mod start;
 
 use std::io::Write;
 use std::panic::catch_unwind;
@@ -58,7 +59,11 @@ fn run() -> Result<(), String> {
         command_line: command_line.trim_end().to_owned(),
     })?;
     let line = ports.wait_for_job()?;
-    let (id, records, outcome) = match job::parse(&line) {
+    let ready = job::parse(&line).and_then(|job| match start::wait(job.start_at_ms) {
+        Ok(()) => Ok(job),
+        Err(reason) => Err((job.id, reason)),
+    });
+    let (id, records, outcome) = match ready {
         Ok(job) => {
             ports.send(&Record::Start { job: job.id.clone(), test: job.test.clone() })?;
             let (records, outcome) = job::run(&mut ports, &job, &line);

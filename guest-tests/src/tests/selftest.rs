@@ -238,6 +238,7 @@ fn trap_child(context: &mut Context) -> TestResult {
         parameters: Parameters::from([("vector".to_owned(), Value::Integer(vector))]),
         measure: None,
         offset_ns: 0,
+        start_at_ms: None,
         program: None,
     };
     let job = serde_json::to_string(&job).why("write the child's job")?;

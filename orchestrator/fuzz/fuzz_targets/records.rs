@@ -15,6 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
         parameters: Parameters::new(),
         measure: None,
         offset_ns: 0,
+        start_at_ms: None,
         program: None,
     };
     let mut session = Session::new(job);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::signals::Signals;
 use crate::host::sandbox;
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::Overrides;
@@ -20,6 +21,8 @@ pub(super) struct Cli {
     pub(super) global: Global,
     #[command(subcommand)]
     pub(super) command: Command,
+    #[clap(skip)]
+    pub(super) signals: Signals,
 }
 
 #[derive(Debug, Args)]

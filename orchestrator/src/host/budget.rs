@@ -12,7 +12,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,11 @@ use crate::run::event::{Events, RunEvent};
 
 /// Time between two tries.
 const POLL: Duration = Duration::from_millis(50);
+/// Time between two tries to look at the claims.
+const LEDGER_POLL: Duration = Duration::from_millis(5);
+/// How long the claims are waited for without a word: looking at them takes
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// What is left to the user's other programs: a twentieth of the memory, and at
 /// least this.
 const MIN_RESERVE_BYTES: u64 = 256 << 20;
@@ -151,32 +156,62 @@ impl Budget {
         usize::try_from(by_cpus.min(by_memory)).unwrap_or(usize::MAX).max(1)
     }
 
-    /// Waits until `need` fits beside what runs, and takes it. Safe to cancel.
+    /// Waits until `need` fits beside what runs, and takes it. Safe to cancel. What
+    /// needs more than `--memory` allows gets all of that: only a build does, since
+    /// guests are checked before ([`Self::check`]), and it may turn out to need less.
     ///
     /// # Errors
     /// An `infra` fault when the claim cannot be written.
     pub async fn claim(&self, task: &str, need: Need, events: &Events) -> Result<Claim, Fault> {
-        let need = Need { cpus: need.cpus.clamp(1, self.cpus), ..need };
+        let memory = self.limit.map_or(need.memory, |limit| need.memory.min(limit));
+        let need = Need { cpus: need.cpus.clamp(1, self.cpus), memory, ..need };
         let failed = |error: io::Error| {
             Fault::io(format!("share this host, in {}", self.folder.display()), &error)
         };
         let mut ticket = None;
         loop {
-            let obstacle = match self.try_claim(need, ticket.as_ref()).map_err(failed)? {
+            let ledger = self.ledger(task, events).await.map_err(failed)?;
+            let obstacle = match self.try_claim(need, ticket.as_ref(), &ledger).map_err(failed)? {
                 Ok(claim) => return Ok(claim),
                 Err(obstacle) => obstacle,
             };
             if ticket.is_none() {
-                ticket = Some(self.ticket().map_err(failed)?);
+                ticket = Some(self.ticket(&ledger).map_err(failed)?);
                 events.send(&RunEvent::Waiting { what: format!("{obstacle}, for {task}") });
             }
+            drop(ledger);
             tokio::time::sleep(POLL).await;
         }
     }
 
-    fn try_claim(&self, need: Need, ticket: Option<&Ticket>) -> io::Result<Result<Claim, String>> {
-        let ledger = File::create(self.folder.join("lock"))?;
-        ledger.lock()?;
+    /// The right to look at the claims and to change them. Nobody keeps it for long,
+    /// unless he is stopped.
+    async fn ledger(&self, task: &str, events: &Events) -> io::Result<Ledger> {
+        let file = File::create(self.folder.join("lock"))?;
+        let began = Instant::now();
+        let mut said = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Ledger { _file: file }),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            if !said && began.elapsed() > PATIENCE {
+                let lock = self.folder.join("lock");
+                let what = format!("{}, which a stopped kvet holds, for {task}", lock.display());
+                events.send(&RunEvent::Waiting { what });
+                said = true;
+            }
+            tokio::time::sleep(LEDGER_POLL).await;
+        }
+    }
+
+    fn try_claim(
+        &self,
+        need: Need,
+        ticket: Option<&Ticket>,
+        _ledger: &Ledger,
+    ) -> io::Result<Result<Claim, String>> {
         let mut held = Vec::new();
         let mut first: Option<String> = None;
         for entry in std::fs::read_dir(&self.folder)? {
@@ -190,8 +225,10 @@ impl Budget {
                 continue;
             }
             match read_locked(&entry.path()) {
-                None => drop(std::fs::remove_file(entry.path())),
-                Some(_) if waiter => {
+                Holder::Nobody => drop(std::fs::remove_file(entry.path())),
+                // Given back at this moment, or another user's.
+                Holder::Unknown => {}
+                Holder::Somebody(_) if waiter => {
                     if ticket.is_none_or(|own| name < own.name)
                         && first.as_ref().is_none_or(|earlier| name < *earlier)
                     {
@@ -200,7 +237,7 @@ impl Budget {
                 }
                 // Half-written by a process that is about to fill it: it counts
                 // once it can be read, which the ledger's lock makes now.
-                Some(text) => held.extend(serde_json::from_slice::<Entry>(&text).ok()),
+                Holder::Somebody(text) => held.extend(serde_json::from_slice::<Entry>(&text).ok()),
             }
         }
         if let Some(earlier) = first {
@@ -255,15 +292,18 @@ impl Budget {
         })
     }
 
-    fn ticket(&self) -> io::Result<Ticket> {
-        let ledger = File::create(self.folder.join("lock"))?;
-        ledger.lock()?;
+    fn ticket(&self, _ledger: &Ledger) -> io::Result<Ticket> {
         let name = unique("wait");
         let path = self.folder.join(&name);
         let file = File::options().create_new(true).write(true).open(&path)?;
         file.lock()?;
         Ok(Ticket { name, path, _file: file })
     }
+}
+
+/// The lock on all claims, held until it is dropped.
+struct Ledger {
+    _file: File,
 }
 
 /// A place in the queue, given up when it is dropped.
@@ -296,23 +336,37 @@ fn write(file: &mut File, entry: &Entry) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
-/// What is in a file that a living process has locked; none when nobody has.
-fn read_locked(path: &Path) -> Option<Vec<u8>> {
-    let mut file = File::open(path).ok()?;
+/// Who holds a claim or a place in the queue.
+enum Holder {
+    /// A living process, and what it wrote.
+    Somebody(Vec<u8>),
+    /// A process that is gone.
+    Nobody,
+    /// The file cannot be looked at.
+    Unknown,
+}
+
+fn read_locked(path: &Path) -> Holder {
+    let Ok(mut file) = File::open(path) else { return Holder::Unknown };
     match file.try_lock_shared() {
+        Ok(()) => Holder::Nobody,
+        Err(TryLockError::Error(_)) => Holder::Unknown,
         Err(TryLockError::WouldBlock) => {
             let mut text = Vec::new();
-            file.read_to_end(&mut text).ok()?;
-            Some(text)
+            match file.read_to_end(&mut text) {
+                Ok(_) => Holder::Somebody(text),
+                Err(_) => Holder::Unknown,
+            }
         }
-        _ => None,
     }
 }
 
-/// Resident memory of a process in bytes; 0 when it is gone.
+/// Memory in bytes that only this process has, so that it is missing from what is
+/// available; 0 when the process is gone.
 fn resident(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    kib_field(&text, "VmRSS:").unwrap_or(0)
+    let own = ["RssAnon:", "RssShmem:"].map(|name| kib_field(&text, name).unwrap_or(0));
+    own.iter().sum()
 }
 
 /// A field of /proc/meminfo or /proc/PID/status, in bytes.
@@ -353,6 +407,23 @@ mod tests {
         assert!(obstacle(&untouched, need(1, 2 * GIB)).is_some());
         let touched = [entry(1, 2 * GIB, Some(7))];
         assert_eq!(obstacle(&touched, need(1, 2 * GIB)), None);
+    }
+
+    #[test]
+    fn guests_that_fill_their_memory_never_come_to_more_than_is_free() {
+        let budget = budget(Path::new("/nowhere"), 8, None);
+        let guest = need(1, GIB + QEMU_OVERHEAD_BYTES);
+        // 16 GiB, of which 4 GiB are free and 0.8 GiB stay so: room for two.
+        for quarter in 0..=4 {
+            let touched = guest.memory / 4 * quarter;
+            for running in 0..=3u64 {
+                let memory = Memory { total: 16 * GIB, available: 4 * GIB - running * touched };
+                let process = |number| Entry { need: guest, process: Some(number) };
+                let held: Vec<_> = (0..running as u32).map(process).collect();
+                let fits = budget.obstacle(guest, &held, memory, |_| touched).is_none();
+                assert_eq!(fits, running < 2, "{running} guests, {quarter} quarters");
+            }
+        }
     }
 
     #[test]
@@ -406,6 +477,35 @@ mod tests {
             .filter(|name| name != "lock")
             .collect();
         assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[tokio::test]
+    async fn a_stopped_kvet_with_the_ledger_is_waited_for_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = File::create(folder.path().join("lock")).unwrap();
+        lock.lock().unwrap();
+        let budget = budget(folder.path(), 2, None);
+        let events = Events::default();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        events.subscribe(move |event| sender.send(event.clone()).unwrap());
+        let mut claiming = Box::pin(budget.claim("mine", need(2, 0), &events));
+        let waited = tokio::time::timeout(PATIENCE + Duration::from_secs(1), &mut claiming).await;
+        assert!(waited.is_err());
+        assert!(
+            matches!(receiver.try_recv(), Ok(RunEvent::Waiting { what }) if what.contains("stopped kvet"))
+        );
+        drop(lock);
+        claiming.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_build_that_wants_more_than_is_allowed_does_not_wait_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let budget = budget(folder.path(), 2, Some(64 << 20));
+        let events = Events::default();
+        let claiming = budget.claim("build", need(2, GIB), &events);
+        let claim = tokio::time::timeout(Duration::from_secs(5), claiming).await.unwrap().unwrap();
+        assert_eq!(claim.entry.need, need(2, 64 << 20));
     }
 
     #[tokio::test]

@@ -3,8 +3,10 @@
 
 pub mod beneath;
 pub mod budget;
+pub mod children;
 pub mod clone;
 pub mod doctor;
 pub mod lines;
 pub mod process;
 pub mod sandbox;
+pub mod temporary;

@@ -165,6 +165,7 @@ impl Mutants {
             parameters: guest.test.parameters.clone(),
             measure: None,
             offset_ns: 0,
+            start_at_ms: None,
             program: None,
         };
         let task = format!("mutants/{}", guest.name);

@@ -14,6 +14,7 @@ use super::patch_files::MAX_PATCH_BYTES;
 use crate::fault::Fault;
 use crate::host::clone::{PLAIN_ATTRIBUTES, UserClone, git, run};
 use crate::host::process::last_lines;
+use crate::host::temporary::Temporary;
 
 /// Most commits of a range. The longest series on the kernel's lists stay below
 /// a tenth of it; a range with more is a slip of the pen.
@@ -29,7 +30,7 @@ pub(super) fn read(repository: &Path, range: &str) -> Result<Taken, Fault> {
     let place = || format!("{range} in {}", clone.path().display());
     let (from, to) = ends(range).map_err(|what| Fault::plan(what).at(place()))?;
     let (from, to) = (clone.commit(from)?, clone.commit(to)?);
-    let scratch = tempfile::tempdir().map_err(|error| Fault::io("make a folder", &error))?;
+    let scratch = Temporary::new().map_err(|error| Fault::io("make a folder", &error))?;
     let format = format!("--object-format={}", clone.object_format()?);
     let reader = Reader { clone: &clone, git_dir: scratch.path().join("git") };
     reader.git(&["init", "--quiet", "--bare", "--template=", &format], true)?;

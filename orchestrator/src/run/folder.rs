@@ -11,6 +11,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::event::{Events, RunEvent};
+use super::leftovers;
 use super::result::{RUN_SCHEMA, RunResult};
 use crate::fault::Fault;
 use crate::plan::manifest::VariantName;
@@ -42,6 +43,7 @@ impl RunFolder {
         };
         let runs_dir = std::path::absolute(runs_dir).map_err(|error| failed(&error))?;
         std::fs::create_dir_all(&runs_dir).map_err(|error| failed(&error))?;
+        leftovers::sweep_runs(&runs_dir);
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H-%M-%SZ").to_string();
         let mut attempt = 0;
         let (path, id) = loop {
@@ -79,6 +81,7 @@ impl RunFolder {
             .map_err(|error| wrong(format!("cannot be resumed: {error}")))?;
         let id = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let lock = Self::lock(&path)?;
+        leftovers::sweep_run(&path);
         // Both are made anew from the boots' reports; a resume that is refused puts
         // them back.
         for name in REMADE {

@@ -2,10 +2,14 @@
 //! The pipeline's [`Build`] and [`Boot`] on this host: the real compiler, the
 //! real QEMU.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kvet_records::Job;
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Events;
@@ -16,6 +20,7 @@ use crate::arch::x86_64;
 use crate::fault::Fault;
 use crate::guest::payload::{self, Payload};
 use crate::host::budget::Budget;
+use crate::host::children;
 use crate::host::process::{capture, command, require_program};
 use crate::kernel::build::{BuildRequest, Builder, Image};
 use crate::kernel::kselftest;
@@ -31,6 +36,39 @@ use crate::vm::machine::{BootRequest, boot};
 use crate::vm::spec::{Accelerator, VmSpec, need};
 use crate::vm::state::{self, SavedState, Start};
 
+/// How long a build may take to end once it was told to: `make` deletes half-written
+/// targets in its own time. What still goes on then waits for another kvet, or is git.
+const STOPPING: Duration = Duration::from_secs(6);
+/// How long killed programs may take to be gone.
+const KILLING: Duration = Duration::from_secs(1);
+
+/// Does some work, which has `grace` to end in its own way once it is told to stop;
+/// after that its programs are killed before what it was at is removed.
+async fn or_stopped<T>(
+    stop: &CancellationToken,
+    grace: Duration,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    if stop.is_cancelled() {
+        return Err(Fault::interrupted());
+    }
+    let mut work = Box::pin(work);
+    let over = async {
+        stop.cancelled().await;
+        sleep(grace).await;
+    };
+    tokio::select! {
+        done = &mut work => done,
+        () = over => {
+            children::end_all(KILLING);
+            Err(Fault::interrupted())
+        }
+    }
+}
+
+/// How the system and QEMU word that a disk is full.
+const DISK_FULL: &str = "No space left on device";
+
 impl Build for Builder {
     async fn prepare(&self, cell: &Cell) -> Result<(Source, Trees), Fault> {
         require_program("git", "git")?;
@@ -39,7 +77,7 @@ impl Build for Builder {
             let trees = series::apply(&source, &cell.series, &self.store).await?;
             Ok((source, trees))
         };
-        self.stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(Fault::interrupted()))
+        or_stopped(&self.stop, Duration::ZERO, work).await
     }
 
     async fn build(
@@ -59,7 +97,7 @@ impl Build for Builder {
             config: config.clone(),
             log,
         };
-        Builder::build(self, &request).await
+        or_stopped(&self.stop, STOPPING, Builder::build(self, &request)).await
     }
 
     async fn payload(
@@ -80,7 +118,7 @@ impl Build for Builder {
             targets: &targets,
             log,
         };
-        let built = request.build(self).await?;
+        let built = or_stopped(&self.stop, STOPPING, request.build(self)).await?;
         payload::prepare(&self.store, cell, &built)
     }
 }
@@ -110,6 +148,17 @@ pub struct Booter {
     pub probe_folder: PathBuf,
     /// What was chosen, once something was booted.
     pub chosen: OnceCell<Chosen>,
+    /// The saved machines of this run.
+    pub states: RefCell<States>,
+}
+
+/// What a run knows of saved machines, by their names in the store.
+#[derive(Debug, Default)]
+pub struct States {
+    /// It starts boots from these, so it does not drop them for others.
+    used: BTreeSet<String>,
+    /// These could not be saved, which is not tried again.
+    unsaved: BTreeSet<String>,
 }
 
 impl Booter {
@@ -133,10 +182,44 @@ impl Booter {
         image_sha256: &str,
     ) -> Result<Result<(String, Option<SavedState>), BootReport>, Fault> {
         let name = state::state_key(&request.spec, &self.version, image_sha256);
-        let _lock = self.store.lock("states", &name, &self.events).await?;
+        if self.states.borrow().unsaved.contains(&name) {
+            return Ok(Ok((name, None)));
+        }
+        let locking = self.store.lock("states", &name, &self.events);
+        let lock = self.stop.run_until_cancelled(locking).await;
+        let _lock = lock.unwrap_or_else(|| Err(Fault::interrupted()))?;
+        self.states.borrow_mut().used.insert(name.clone());
         if let Some(found) = state::find(&self.store, &name) {
             return Ok(Ok((name, Some(found))));
         }
+        // The second time with as much room as there can be: what was expected to be
+        // enough was not.
+        let mut wanted = None;
+        let why = loop {
+            let room = state::make_room(&self.store, &self.states.borrow().used, wanted);
+            if let (Err(why), None) = (room, wanted) {
+                break why;
+            }
+            match self.save(guest, request, &name).await? {
+                Err(report) => return Ok(Err(report)),
+                Ok(Ok(())) => return Ok(Ok((name.clone(), state::find(&self.store, &name)))),
+                Ok(Err(why)) if wanted.is_some() || !why.contains(DISK_FULL) => break why,
+                Ok(Err(_)) => wanted = Some(guest.memory.as_u64()),
+            }
+        };
+        self.events.note(format!("{}: cold boots, since {why}", request.task));
+        self.states.borrow_mut().unsaved.insert(name.clone());
+        Ok(Ok((name, None)))
+    }
+
+    /// Boots the machine of `request` and saves it. The outer of the inner errors is
+    /// the report of a guest that did not come up, the inner one why it was not saved.
+    async fn save(
+        &self,
+        guest: &Guest,
+        request: &BootRequest,
+        name: &str,
+    ) -> Result<Result<Result<(), String>, BootReport>, Fault> {
         let scratch = self.store.scratch()?;
         let saving = BootRequest {
             task: format!("{} (to save its start)", request.task),
@@ -145,20 +228,14 @@ impl Booter {
         };
         let report = self.boot_now(guest, &saving).await?;
         self.learn(request.spec.accelerator, &report);
-        match &report.halt {
-            HaltReason::Saved => {}
-            HaltReason::NotSaved { why } => {
-                self.events.note(format!("{}: cold boots, since {why}", request.task));
-                return Ok(Ok((name, None)));
+        match report.halt {
+            HaltReason::Saved => {
+                let kept = state::keep(&self.store, name, &scratch, &saving.folder, &self.version);
+                Ok(Ok(kept.map_err(|fault| fault.what)))
             }
-            _ => return Ok(Err(report)),
+            HaltReason::NotSaved { why } => Ok(Ok(Err(why))),
+            _ => Ok(Err(report)),
         }
-        let kept = state::keep(&self.store, &name, &scratch, &saving.folder, &self.version);
-        if let Err(fault) = kept {
-            self.events.note(format!("{}: cold boots, since {}", request.task, fault.what));
-        }
-        let found = state::find(&self.store, &name);
-        Ok(Ok((name, found)))
     }
 
     /// Boots from a saved machine, or cold where that is asked for or cannot be had.
@@ -191,6 +268,9 @@ impl Booter {
 
     /// Boots as soon as the host has room for it.
     async fn boot_now(&self, guest: &Guest, request: &BootRequest) -> Result<BootReport, Fault> {
+        if self.stop.is_cancelled() {
+            return Err(Fault::interrupted());
+        }
         let claiming = self.budget.claim(&request.task, need(guest), &self.events);
         let claim = self.stop.run_until_cancelled(claiming).await;
         let claim = claim.unwrap_or_else(|| Err(Fault::interrupted()))?;

@@ -6,6 +6,7 @@ pub mod event;
 pub mod folder;
 pub mod host;
 pub mod journal;
+pub mod leftovers;
 pub mod pipeline;
 mod program;
 pub mod result;

@@ -522,6 +522,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             parameters: test.parameters.clone(),
             measure: None,
             offset_ns: 0,
+            start_at_ms: None,
             program: self.payload.programs.get(&test.id()).cloned(),
         };
         let alone = |fault| (fault, Vec::new());

@@ -224,6 +224,7 @@ impl Selftest {
                 parameters: row.test.parameters.clone(),
                 measure: None,
                 offset_ns: 0,
+                start_at_ms: None,
                 program: None,
             },
             limits,

@@ -367,6 +367,7 @@ mod tests {
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            start_at_ms: None,
             program: None,
         }
     }

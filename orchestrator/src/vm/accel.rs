@@ -133,6 +133,7 @@ async fn probe(
             parameters: Parameters::new(),
             measure: None,
             offset_ns: 0,
+            start_at_ms: None,
             program: None,
         },
         limits: Limits { boot: PROBE_DEADLINE, test: PROBE_DEADLINE },

@@ -10,12 +10,14 @@
 //! replays them first, so what the kernel said while it booted belongs to every
 //! boot that starts there.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::command_line::{Channels, arguments};
@@ -34,6 +36,9 @@ const BANDWIDTH: u64 = 64 << 30;
 
 /// Most bytes that all states may take: some eighty of guests that have just come up.
 const MAX_BYTES: u64 = 4 << 30;
+/// Room that a state is expected to need where none shows how large they are: a guest
+/// of 512 MiB that has just come up takes 30 to 60 MiB.
+const USUAL_BYTES: u64 = 64 << 20;
 
 const MEMORY: &str = "memory";
 const CONSOLE: &str = "console";
@@ -150,26 +155,91 @@ pub fn keep(
     Ok(())
 }
 
-/// Removes the states that were used longest ago until the rest fits in `limit`
-/// bytes. A boot that was about to restore one of them starts cold and says so.
-fn prune(states: &Path, newest: &str, limit: u64) {
-    let size = |folder: &Path| -> u64 {
-        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
-    };
-    let mut found: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(states)
+/// Makes room on the store's file system for one more state, by removing those that
+/// were used longest ago, except the ones in `used`. `wanted` is in bytes; without it,
+/// room is made for one as large as the largest there is.
+///
+/// # Errors
+/// One line: how much is free, which is too little.
+pub fn make_room(
+    store: &Store,
+    used: &BTreeSet<String>,
+    wanted: Option<u64>,
+) -> Result<(), String> {
+    let states = store.path("states", "");
+    make_room_in(&states, used, wanted, || free_bytes(&states))
+}
+
+fn make_room_in(
+    states: &Path,
+    used: &BTreeSet<String>,
+    wanted: Option<u64>,
+    free: impl Fn() -> Option<u64>,
+) -> Result<(), String> {
+    let oldest_first = stored(states);
+    let largest = oldest_first.iter().map(|state| size(&state.folder)).max();
+    let wanted = wanted.unwrap_or_else(|| largest.map_or(USUAL_BYTES, |most| most / 4 * 5));
+    for state in oldest_first.iter().filter(|state| !used.contains(&state.name)) {
+        match free() {
+            Some(free) if free < wanted => drop(std::fs::remove_dir_all(&state.folder)),
+            _ => return Ok(()),
+        }
+    }
+    match free() {
+        Some(free) if free < wanted => Err(format!(
+            "the cache's file system has {} free, and a saved machine takes about {}",
+            ByteSize(free),
+            ByteSize(wanted)
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a user may still write to the file system; none when it does not say.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let data = rustix::fs::statvfs(folder).ok()?;
+    data.f_bavail.checked_mul(data.f_frsize)
+}
+
+/// A state's folder in the store.
+struct Stored {
+    /// When it was used last.
+    used: SystemTime,
+    name: String,
+    folder: PathBuf,
+}
+
+/// All states, the one that was used longest ago first.
+fn stored(states: &Path) -> Vec<Stored> {
+    let mut found: Vec<Stored> = std::fs::read_dir(states)
         .into_iter()
         .flatten()
         .flatten()
-        .filter(|entry| entry.file_name() != newest)
-        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .filter_map(|entry| {
+            Some(Stored {
+                used: entry.metadata().ok()?.modified().ok()?,
+                name: entry.file_name().into_string().ok()?,
+                folder: entry.path(),
+            })
+        })
         .collect();
-    found.sort();
+    found.sort_by(|a, b| (a.used, &a.name).cmp(&(b.used, &b.name)));
+    found
+}
+
+fn size(folder: &Path) -> u64 {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
+/// Removes the states that were used longest ago until the rest fits in `limit`
+/// bytes. A boot that was about to restore one of them starts cold and says so.
+fn prune(states: &Path, newest: &str, limit: u64) {
     let mut total = size(&states.join(newest));
-    for (_, folder) in found.into_iter().rev() {
-        total = total.saturating_add(size(&folder));
+    for state in stored(states).into_iter().rev().filter(|state| state.name != newest) {
+        total = total.saturating_add(size(&state.folder));
         if total > limit {
-            let _ = std::fs::remove_dir_all(folder);
+            let _ = std::fs::remove_dir_all(state.folder);
         }
     }
 }
@@ -308,16 +378,44 @@ impl qapi::Command for SetBandwidth {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_states_used_longest_ago_go_first() {
+    /// States of 100 bytes with these names and ages in seconds.
+    fn states(ages: &[(&str, u64)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        for (name, age) in [("old", 30), ("older", 60), ("used", 10), ("newest", 90)] {
+        for (name, age) in ages {
             let state = folder.path().join(name);
             std::fs::create_dir(&state).unwrap();
             std::fs::write(state.join(MEMORY), [0; 100]).unwrap();
-            let when = SystemTime::now() - Duration::from_secs(age);
+            let when = SystemTime::now() - Duration::from_secs(*age);
             File::open(&state).unwrap().set_modified(when).unwrap();
         }
+        folder
+    }
+
+    #[test]
+    fn room_is_made_from_the_states_used_longest_ago_and_none_in_use() {
+        let folder = states(&[("oldest", 90), ("used", 60), ("old", 30), ("young", 10)]);
+        let left = || stored(folder.path()).into_iter().map(|state| state.name).collect::<Vec<_>>();
+        // A file system of 450 bytes.
+        let free = || Some(450 - stored(folder.path()).len() as u64 * 100);
+        let used = BTreeSet::from(["used".to_owned()]);
+        let make_room = |wanted| make_room_in(folder.path(), &used, wanted, free);
+        make_room(Some(50)).unwrap();
+        assert_eq!(left(), ["oldest", "used", "old", "young"]);
+        // As large as the largest, and a quarter: 125.
+        make_room(None).unwrap();
+        assert_eq!(left(), ["used", "old", "young"]);
+        make_room(Some(250)).unwrap();
+        assert_eq!(left(), ["used", "young"]);
+        let why = make_room(Some(1000)).unwrap_err();
+        assert!(why.contains("has 350 B free"), "{why}");
+        assert_eq!(left(), ["used"]);
+        // A file system that does not say what is free is tried.
+        make_room_in(folder.path(), &used, Some(1000), || None).unwrap();
+    }
+
+    #[test]
+    fn the_states_used_longest_ago_go_first() {
+        let folder = states(&[("old", 30), ("older", 60), ("used", 10), ("newest", 90)]);
         prune(folder.path(), "newest", 350);
         let left = |name: &str| folder.path().join(name).exists();
         assert!(left("newest") && left("used") && left("old") && !left("older"));

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part")]
 
 pub mod fragments;
+pub mod guests;
 pub mod tiny;
 pub mod tmpfs;
 
@@ -23,6 +24,16 @@ pub fn cache() -> PathBuf {
         Some(folder) => folder.into(),
         None => Path::new(env!("CARGO_TARGET_TMPDIR")).join("kvet-cache"),
     }
+}
+
+/// A cache that shares with the other tests' what it takes long to make, and neither
+/// saved machines nor locks.
+pub fn own_cache() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["applied", "images", "initramfs", "probes", "sources", "trees"] {
+        std::os::unix::fs::symlink(cache().join(part), folder.path().join(part)).unwrap();
+    }
+    folder
 }
 
 /// A project of its own: kernels/, configs/ and patches/ as in the workspace,

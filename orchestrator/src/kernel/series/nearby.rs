@@ -10,6 +10,7 @@ use super::index::Index;
 use super::order;
 use crate::fault::Fault;
 use crate::host::process::check;
+use crate::host::temporary::Temporary;
 use crate::kernel::patch;
 use crate::kernel::source::Source;
 use crate::plan::Series;
@@ -49,7 +50,7 @@ async fn newest_tag(source: &Source, series: &Series) -> Result<Nearby, Fault> {
     if tags.is_empty() {
         return Ok(Nearby::Unknown);
     }
-    let scratch = tempfile::tempdir().map_err(|error| Fault::io("make a folder", &error))?;
+    let scratch = Temporary::new().map_err(|error| Fault::io("make a folder", &error))?;
     let sets = series.prerequisites.iter().flat_map(|set| &set.patches);
     let files: BTreeSet<String> = sets
         .chain(&series.patches)
