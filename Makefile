@@ -22,9 +22,9 @@ bench: setup
 	$(CARGO) bench --package kvet --bench mail --bench builds --bench boots
 
 # kvet killed a hundred times: no QEMU may outlive it, and a run goes on. And sixty
-# times while it unpacks, builds and stores.
+# times, twelve of them with Linux, while it unpacks, builds and stores.
 kills: setup
-	KVET_KILLS=100 KVET_BUILD_KILLS=60 $(CARGO) test --package kvet --test kills --test resume --test build_kills -- --nocapture
+	KVET_KILLS=100 KVET_BUILD_KILLS=60 KVET_LINUX_KILLS=12 $(CARGO) test --package kvet --test kills --test resume --test build_kills -- --nocapture
 
 # The same inputs give the same bytes: three full builds of Linux, each another way.
 reproduce: setup

@@ -5,7 +5,6 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use common::tmpfs::{can_mount, unshare};

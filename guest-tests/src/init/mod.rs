@@ -25,9 +25,16 @@ use rustix::system::{RebootCommand, reboot, uname};
 
 use ports::{Heart, Ports};
 
-/// Time for the last record to leave the machine. Under TCG a port has taken a
-/// write when the write returns; under KVM the host's thread takes it later.
+/// Time for the last record to leave the machine, unless `kvet.drain_ms=` on the
+/// kernel's command line says otherwise. Under TCG a port has taken a write when the
+/// write returns; under KVM the host's thread takes it later.
 const DRAIN: Duration = Duration::from_millis(100);
+
+fn drain(command_line: &str) -> Duration {
+    let words = command_line.split_whitespace();
+    let milliseconds = words.filter_map(|word| word.strip_prefix("kvet.drain_ms=")?.parse().ok());
+    milliseconds.last().map_or(DRAIN, Duration::from_millis)
+}
 
 /// Runs the guest. Never returns, and never panics.
 pub fn main() -> ! {
@@ -38,6 +45,8 @@ pub fn main() -> ! {
         Err(_) => console::say("init panicked"),
     }
     rustix::fs::sync();
+    // What was said on the console leaves with interrupts, one buffer after another.
+    let _ = rustix::termios::tcdrain(std::io::stderr());
     loop {
         if let Err(error) = reboot(RebootCommand::Restart) {
             console::say(&format!("restart the machine: {error}"));
@@ -76,6 +85,18 @@ fn run() -> Result<(), String> {
     };
     ports.send(&Record::End { job: id, records, outcome })?;
     ports.records.flush().map_err(|error| format!("send the last record: {error}"))?;
-    sleep(DRAIN);
+    sleep(drain(&command_line));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_says_how_long_the_last_record_takes() {
+        assert_eq!(drain("console=ttyS0"), DRAIN);
+        assert_eq!(drain("a kvet.drain_ms=0"), Duration::ZERO);
+        assert_eq!(drain("kvet.drain_ms=x"), DRAIN);
+    }
 }

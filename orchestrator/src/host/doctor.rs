@@ -35,9 +35,11 @@ const PROGRAMS: [(&str, &str); 14] = [
     (x86_64::QEMU, x86_64::QEMU_PACKAGE),
 ];
 
-/// A program that only some plans need, the Debian package that brings it, and
+/// A program that not everything needs, the Debian package that brings it, and
 /// what it is for.
-const OPTIONAL: [(&str, &str, &str); 3] = [
+const OPTIONAL: [(&str, &str, &str); 5] = [
+    ("bwrap", "bubblewrap", "the sandbox of builds"),
+    ("ccache", "ccache", "builds that were done before in another tree"),
     ("clang", "clang", "compiler: clang"),
     ("ld.lld", "lld", "compiler: clang"),
     ("llvm-ar", "llvm", "compiler: clang"),
