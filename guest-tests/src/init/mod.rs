@@ -32,8 +32,9 @@ const DRAIN: Duration = Duration::from_millis(100);
 
 fn drain(command_line: &str) -> Duration {
     let words = command_line.split_whitespace();
-    let milliseconds = words.filter_map(|word| word.strip_prefix("kvet.drain_ms=")?.parse().ok());
-    milliseconds.last().map_or(DRAIN, Duration::from_millis)
+    let mut milliseconds =
+        words.filter_map(|word| word.strip_prefix("kvet.drain_ms=")?.parse().ok());
+    milliseconds.next_back().map_or(DRAIN, Duration::from_millis)
 }
 
 /// Runs the guest. Never returns, and never panics.

@@ -309,6 +309,9 @@ impl Page {
                 escape(&chosen.reason)
             ));
         }
+        if let Some(sandbox) = &environment.sandbox {
+            self.line(&format!("sandbox of builds: {}", escape(sandbox)));
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Store {
     fn remove(&self, entry: &Entry) {
         remove(&self.path(entry.part, &entry.name));
         if entry.part == "trees" {
-            for mark in ["building", "ready", "warnings.json"] {
+            for mark in ["building", "configured", "ready", "warnings.json"] {
                 remove(&self.path("trees", &format!("{}.{mark}", entry.name)));
             }
         }

@@ -49,6 +49,11 @@ pub(super) struct BuildTree<'a> {
     marker: PathBuf,
     /// What each step of the tree's builds had to warn about.
     record: PathBuf,
+    /// Hash of the `.config` that holds for every variant that changes nothing of what
+    /// a build runs.
+    configured: PathBuf,
+    /// The variant changes what a build runs.
+    fenced: bool,
     first: bool,
     session: Session,
     /// What earlier builds like this one took.
@@ -87,6 +92,7 @@ impl<'a> BuildTree<'a> {
         let marker = builder.store.path("trees", &format!("{name}.building"));
         let ready = builder.store.path("trees", &format!("{name}.ready"));
         let record = builder.store.path("trees", &format!("{name}.warnings.json"));
+        let configured = builder.store.path("trees", &format!("{name}.configured"));
         let first = !ready.exists();
         if first {
             // A checkout that was cut short is not worth repairing.
@@ -122,6 +128,8 @@ impl<'a> BuildTree<'a> {
             folder,
             marker,
             record,
+            configured,
+            fenced,
             first,
             session,
             estimate,
@@ -241,8 +249,15 @@ impl<'a> BuildTree<'a> {
         names.lines().map(str::to_owned).collect()
     }
 
-    /// The kernel release, as `uname -r` will say.
+    /// The kernel release, as `uname -r` will say: what the build wrote down
+    /// (Makefile, `include/config/kernel.release`), or what make says.
     async fn release(&mut self) -> Result<String, Fault> {
+        let written = beneath::read(&self.folder, "include/config/kernel.release", 4096);
+        if let Some(release) = written.ok().and_then(|text| String::from_utf8(text).ok())
+            && !release.trim().is_empty()
+        {
+            return Ok(release.trim().chars().take(MAX_RELEASE).collect());
+        }
         let mut ask = self.plain_make();
         ask.args(["--silent", "kernelrelease"]);
         let stop = &self.builder.stop;
@@ -309,6 +324,9 @@ impl<'a> BuildTree<'a> {
         config: &Request,
         log: &mut BufWriter<File>,
     ) -> Result<Vec<Heard>, Fault> {
+        if self.is_configured() {
+            return Ok(Vec::new());
+        }
         let path = self.folder.join(".config");
         let failed = |error: std::io::Error| Fault::io(format!("write {}", path.display()), &error);
         let read = |folder: &Path| beneath::read(folder, ".config", MAX_CONFIG_BYTES);
@@ -334,7 +352,20 @@ impl<'a> BuildTree<'a> {
             file.set_modified(stamp).map_err(failed)?;
         }
         config.check(&String::from_utf8_lossy(&after), &self.folder)?;
+        if !self.fenced {
+            write_atomically(&self.configured, blake3::hash(&after).to_hex().as_bytes())?;
+        }
         Ok(heard)
+    }
+
+    /// Whether `.config` is what making it again would give: neither Kconfig files nor
+    /// what reads them differ between variants that are not fenced.
+    fn is_configured(&self) -> bool {
+        let config = beneath::read(&self.folder, ".config", MAX_CONFIG_BYTES);
+        let right = std::fs::read_to_string(&self.configured);
+        !self.fenced
+            && matches!((config, right), (Ok(config), Ok(right))
+                if blake3::hash(&config).to_hex().as_str() == right)
     }
 
     async fn make_config(
