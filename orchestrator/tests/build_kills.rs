@@ -140,12 +140,11 @@ fn works_in(folder: &Path) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let place = entry.path();
         let below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(folder));
-        // Inside a sandbox paths are others, so that the tree is found by its mount.
-        let mounts = std::fs::read_to_string(place.join("mountinfo")).unwrap_or_default();
-        let mounted = mounts.lines().any(|line| line.contains(&folder.display().to_string()));
         let files = std::fs::read_dir(place.join("fd")).into_iter().flatten().flatten();
         entry.file_name().to_string_lossy().parse::<u32>().is_ok()
-            && (mounted || below(place.join("cwd")) || files.map(|file| file.path()).any(below))
+            && (common::shows(&place, folder)
+                || below(place.join("cwd"))
+                || files.map(|file| file.path()).any(below))
     })
 }
 

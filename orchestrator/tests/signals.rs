@@ -98,7 +98,9 @@ fn of(folders: &[&Path]) -> Vec<String> {
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             let cwd = fs::read_link(entry.path().join("cwd")).ok()?;
             let here = |folder: &&Path| {
-                cwd.starts_with(folder) || line.contains(&*folder.to_string_lossy())
+                cwd.starts_with(folder)
+                    || line.contains(&*folder.to_string_lossy())
+                    || common::shows(&entry.path(), folder)
             };
             (!line.is_empty() && folders.iter().any(here)).then_some(line)
         })

@@ -133,6 +133,20 @@ pub fn processes(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Whether a process is in a sandbox that shows it a part of `folder`, in which its
+/// own paths are others: its mounts name it, by its place in its file system.
+pub fn shows(process: &Path, folder: &Path) -> bool {
+    let names: Vec<_> = folder.components().rev().take(2).collect();
+    let name = |at: usize| {
+        names
+            .get(at)
+            .map_or_else(String::new, |name| name.as_os_str().to_string_lossy().into_owned())
+    };
+    let place = format!("{}/{}", name(1), name(0));
+    let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+    mounts.lines().any(|line| line.contains(&place))
+}
+
 /// Waits until `done` says so.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(1200);
