@@ -160,9 +160,65 @@ fn a_series_that_changes_what_a_build_runs_has_a_tree_of_its_own() {
     std::fs::remove_dir_all(tiny.path("cache/images")).unwrap();
     said(&tiny.build(&["--variant", "base"]), 0, &[]);
     assert_eq!(tiny.image("base"), base);
-    let is_tree = |entry: &std::fs::DirEntry| entry.path().is_dir();
-    let trees = std::fs::read_dir(tiny.path("cache/trees")).unwrap().flatten().filter(is_tree);
-    assert_eq!(trees.count(), 2);
+    assert_eq!(trees(&tiny), 2);
+    // Its next version cannot find what this one left, either.
+    tiny.change("Makefile", line, "@:");
+    tiny.commit("kbuild: tidy up more");
+    tiny.folder("attack", "HEAD", "direction: forward");
+    said(&tiny.build(&[]), 0, &[]);
+    assert_eq!(trees(&tiny), 3);
+    // What is only compiled changes nothing of that.
+    tiny.change("mm/a.c", "x + 4", "x + 5");
+    tiny.commit("mm: add one more");
+    tiny.folder("attack", "HEAD", "direction: forward");
+    said(&tiny.build(&[]), 0, &[]);
+    assert_eq!(trees(&tiny), 3);
+}
+
+/// Number of build trees in the cache.
+fn trees(tiny: &Tiny) -> usize {
+    let entries = std::fs::read_dir(tiny.path("cache/trees")).unwrap().flatten();
+    entries.filter(|entry| entry.path().is_dir()).count()
+}
+
+#[test]
+fn an_attempt_cannot_be_taken_back() {
+    if !have_sandbox() {
+        return;
+    }
+    let tiny = attack(
+        "@perl -e 'use IO::Socket::INET; IO::Socket::INET->new(\"192.0.2.1:80\")'; rm -f /kvet/out/network; mkfifo /kvet/out/network; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21; do touch ~/.x$$i; done; cat ~/.ssh/id_rsa >/dev/null",
+    );
+    let read = "read from the home folder: ~/.ssh/id_rsa (a decoy)";
+    said(&tiny.build(&[]), 0, &["tried to reach a network (1 packet or connection)", read]);
+}
+
+#[test]
+fn what_was_built_without_a_sandbox_is_built_again_where_one_is_required() {
+    if !have_sandbox() {
+        return;
+    }
+    let tiny = attack("@:");
+    said(&tiny.kvet(&["--sandbox", "off", "build", "mine"]), 0, &[]);
+    said(&tiny.build(&[]), 0, &["base     78352d4010cc  linux 6.12.3  from the store"]);
+    said(&tiny.kvet(&["--sandbox", "require", "build", "mine"]), 0, &[]);
+    assert_eq!(tiny.variant("base")["build"]["stored"], false);
+    let sandbox = tiny.variant("base")["build"]["sandbox"].as_str().unwrap().to_owned();
+    assert!(sandbox.starts_with("bubblewrap "), "{sandbox}");
+    said(&tiny.kvet(&["--sandbox", "require", "build", "mine"]), 0, &["from the store"]);
+}
+
+#[test]
+fn what_a_build_leaves_broken_is_the_series_fault_and_heals() {
+    if !have_sandbox() {
+        return;
+    }
+    let tiny = attack("@rm -rf .config; mkdir .config");
+    said(&tiny.build(&[]), 5, &["series fault", "the tree is made anew"]);
+    tiny.change("Makefile", "@rm -rf .config; mkdir .config", "@:");
+    tiny.commit("kbuild: repent");
+    tiny.folder("attack", "HEAD", "direction: forward");
+    said(&tiny.build(&[]), 0, &[]);
 }
 
 #[test]

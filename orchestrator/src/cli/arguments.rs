@@ -113,8 +113,8 @@ pub(super) enum Command {
     },
     /// Make the cache folder smaller; what was not used for longest goes first.
     Clean {
-        /// Most that may stay [default: all but what a killed kvet left].
-        #[arg(long, value_name = "SIZE")]
+        /// Most that may stay, such as 20GB [default: all but what a killed kvet left].
+        #[arg(long, value_name = "SIZE", value_parser = size)]
         keep: Option<ByteSize>,
         /// Only say what would go.
         #[arg(long)]
@@ -233,4 +233,13 @@ pub(super) enum Inspect {
 pub(super) enum Format {
     Terminal,
     Json,
+}
+
+/// A size with its unit: 20 alone would be 20 bytes, which nobody means.
+fn size(text: &str) -> Result<ByteSize, String> {
+    let wrong = || "a size has a unit, such as 20GB or 512MiB".to_owned();
+    if text != "0" && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    text.parse().map_err(|_| wrong())
 }

@@ -121,15 +121,18 @@ impl Drop for Group {
 
 #[expect(
     unsafe_code,
-    reason = "only prctl(2) in the child itself can ask for a parent-death signal"
+    reason = "only the child itself can ask for a parent-death signal and leave its keyring"
 )]
 fn die_with_parent(command: &mut std::process::Command) {
     let parent = std::process::id();
-    // SAFETY: the closure runs between fork and exec and calls only prctl(2)
-    // and getppid(2), which are async-signal-safe; it allocates nothing.
+    // SAFETY: the closure runs between fork and exec and calls only prctl(2),
+    // keyctl(2) and getppid(2), which are async-signal-safe; it allocates nothing.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The keys of the user's session are not for it: from here on it has a session
+            // of its own. It may fail where the kernel has no keys.
+            libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, 0);
             // kvet may have died between fork and prctl; then nobody would send the signal.
             let alive = rustix::process::getppid()
                 .is_some_and(|pid| pid.as_raw_nonzero().get().cast_unsigned() == parent);

@@ -148,7 +148,6 @@ impl Mutants {
     ) -> Result<Image, Fault> {
         let request = BuildRequest {
             task: format!("mutants/{name}"),
-            series: cell.series.name.clone(),
             source: source.clone(),
             tree,
             config: cell.config.clone(),

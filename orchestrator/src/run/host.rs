@@ -91,7 +91,6 @@ impl Build for Builder {
     ) -> Result<Image, Fault> {
         let request = BuildRequest {
             task: task.to_owned(),
-            series: trees.series.clone(),
             source: source.clone(),
             tree: trees.variants[&variant].clone(),
             config: config.clone(),

@@ -173,7 +173,6 @@ impl Selftest {
         };
         let request = BuildRequest {
             task: format!("selftest/{name}"),
-            series: trees.series.clone(),
             source,
             tree: trees.variants[&VariantName::Patched].clone(),
             config,

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use bytesize::ByteSize;
 
-use super::{LOCK_POLL, Store};
+use super::{LOCK_POLL, Store, remove};
 use crate::fault::Fault;
 use crate::run::event::{Events, RunEvent};
 
@@ -75,8 +75,10 @@ impl Store {
         events: &Events,
     ) -> Result<Cleaned, Fault> {
         let mut said = false;
+        // Only looking needs nobody to wait.
+        let alone = || if dry { Ok(()) } else { self.in_use.try_lock() };
         loop {
-            match self.in_use.try_lock() {
+            match alone() {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => {
                     return Err(Fault::io("lock the cache folder", &error));
@@ -96,11 +98,19 @@ impl Store {
         }
         let entries = self.entries();
         let (gone, kept) = split(entries, keep.unwrap_or(u64::MAX));
+        let mut failed = Vec::new();
         if !dry {
-            gone.iter().for_each(|entry| self.remove(entry));
+            for entry in &gone {
+                failed.extend(self.remove(entry).err());
+            }
         }
         let _ = self.in_use.lock_shared();
-        Ok(Cleaned { removed: Tally::of(&gone), kept: Tally::of(&kept) })
+        match failed.split_first() {
+            None => Ok(Cleaned { removed: Tally::of(&gone), kept: Tally::of(&kept) }),
+            Some((first, rest)) => {
+                Err(rest.iter().fold(first.clone(), |fault, other| fault.evidence(&other.what)))
+            }
+        }
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -122,13 +132,13 @@ impl Store {
         entries
     }
 
-    fn remove(&self, entry: &Entry) {
-        remove(&self.path(entry.part, &entry.name));
+    fn remove(&self, entry: &Entry) -> Result<(), Fault> {
         if entry.part == "trees" {
             for mark in ["building", "configured", "ready", "warnings.json"] {
-                remove(&self.path("trees", &format!("{}.{mark}", entry.name)));
+                remove(&self.path("trees", &format!("{}.{mark}", entry.name)))?;
             }
         }
+        remove(&self.path(entry.part, &entry.name))
     }
 
     /// What belongs to nothing: locks that nobody holds, trees whose making was cut
@@ -136,21 +146,24 @@ impl Store {
     fn remove_leftovers(&self) {
         for (name, path) in children(&self.root.join("locks")) {
             if name != "in-use" && name != "scratch" {
-                remove(&path);
+                let _ = remove(&path);
             }
         }
         for (name, path) in children(&self.root.join("trees")) {
             let tree = name.split('.').next().unwrap_or(&name);
+            if !is_key(tree) {
+                continue;
+            }
             if !self.path("trees", &format!("{tree}.ready")).exists()
                 || !self.path("trees", tree).is_dir()
             {
-                remove(&path);
+                let _ = remove(&path);
             }
         }
         for (_, source) in children(&self.root.join("sources")) {
             for (name, path) in children(&source.join("git/objects/pack")) {
                 if name.starts_with("tmp_") {
-                    remove(&path);
+                    let _ = remove(&path);
                 }
             }
         }
@@ -158,7 +171,7 @@ impl Store {
             for (name, path) in children(&self.root.join(part)) {
                 // tempfile's own prefix, of files that are written atomically.
                 if name.starts_with(".tmp") {
-                    remove(&path);
+                    let _ = remove(&path);
                 }
             }
         }
@@ -186,6 +199,11 @@ fn split(mut entries: Vec<Entry>, keep: u64) -> (Vec<Entry>, Vec<Entry>) {
     (gone, kept)
 }
 
+/// Whether a name is one of [`super::key`]'s.
+fn is_key(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Key of the source whose repository a tree belongs to: its `.git` says
 /// `gitdir: CACHE/sources/KEY/git/worktrees/NAME`.
 fn source_of(tree: &Path) -> Option<String> {
@@ -194,7 +212,12 @@ fn source_of(tree: &Path) -> Option<String> {
     parts.nth(3).map(|part| part.as_os_str().to_string_lossy().into_owned())
 }
 
+/// What is in a folder that is no link: a part of the cache may be one, and what it
+/// leads to is not ours to clean.
 fn children(folder: &Path) -> Vec<(String, PathBuf)> {
+    if !std::fs::symlink_metadata(folder).is_ok_and(|data| data.is_dir()) {
+        return Vec::new();
+    }
     let mut found: Vec<(String, PathBuf)> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -216,11 +239,6 @@ fn size(path: &Path) -> u64 {
         return own;
     }
     own + children(path).iter().map(|(_, path)| size(path)).sum::<u64>()
-}
-
-fn remove(path: &Path) {
-    let is_folder = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
-    let _ = if is_folder { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
 }
 
 /// What was done, for people.
@@ -286,10 +304,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let store = Store::open(root).unwrap();
-        std::fs::create_dir(root.join("trees/whole")).unwrap();
-        std::fs::write(root.join("trees/whole.ready"), "").unwrap();
-        std::fs::create_dir(root.join("trees/half")).unwrap();
-        std::fs::write(root.join("trees/half.building"), "").unwrap();
+        let tree = |digit: &str, rest: &str| format!("trees/{}{rest}", digit.repeat(32));
+        std::fs::create_dir(root.join(tree("a", ""))).unwrap();
+        std::fs::write(root.join(tree("a", ".ready")), "").unwrap();
+        std::fs::create_dir(root.join(tree("b", ""))).unwrap();
+        std::fs::write(root.join(tree("b", ".building")), "").unwrap();
+        std::fs::create_dir(root.join("trees/oak")).unwrap();
         std::fs::write(root.join("locks/images-1"), "").unwrap();
         std::fs::create_dir_all(root.join("sources/s/git/objects/pack")).unwrap();
         std::fs::write(root.join("sources/s/git/objects/pack/tmp_pack_1"), "").unwrap();
@@ -301,15 +321,15 @@ mod tests {
         let cleaned = store.clean(None, false, &events).await.unwrap();
         assert_eq!(cleaned.removed, Tally::default());
         let there = |name: &str| root.join(name).exists();
-        assert!(there("trees/whole") && there("trees/whole.ready"));
-        assert!(!there("trees/half") && !there("trees/half.building"));
+        assert!(there(&tree("a", "")) && there(&tree("a", ".ready")) && there("trees/oak"));
+        assert!(!there(&tree("b", "")) && !there(&tree("b", ".building")));
         assert!(!there("locks/images-1") && there("locks/in-use"));
         assert!(!there("sources/s/git/objects/pack/tmp_pack_1"));
         let cleaned = store.clean(Some(0), true, &events).await.unwrap();
         assert_eq!(cleaned.kept, Tally::default());
-        assert!(there("trees/whole"));
+        assert!(there(&tree("a", "")));
         store.clean(Some(0), false, &events).await.unwrap();
-        assert!(!there("trees/whole") && !there("trees/whole.ready") && !there("sources/s"));
+        assert!(!there(&tree("a", "")) && !there(&tree("a", ".ready")) && !there("sources/s"));
         // It can be used again.
         Store::open(root).unwrap();
     }

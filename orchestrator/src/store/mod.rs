@@ -32,6 +32,11 @@ const PARTS: [&str; 12] = [
     "states",
     "trees",
 ];
+/// What the names of scratch folders begin with.
+const SCRATCH: &str = "kvet-";
+/// Says that a folder is a cache, and whose (the Cache Directory Tagging Specification).
+const TAG: &str = "CACHEDIR.TAG";
+const TAG_TEXT: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of kvet; `kvet clean` makes it smaller.\n";
 /// How often a held lock is tried again.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
@@ -73,6 +78,7 @@ impl Store {
     pub fn open(root: &Path) -> Result<Self, Fault> {
         let root = std::path::absolute(root)
             .map_err(|error| Fault::io("find the cache folder", &error))?;
+        mark(&root)?;
         for part in PARTS {
             let folder = root.join(part);
             std::fs::create_dir_all(&folder).map_err(|error| {
@@ -133,7 +139,7 @@ impl Store {
             // locked must not look abandoned to them.
             let guard = File::create(self.root.join("locks/scratch"))?;
             guard.lock_shared()?;
-            let folder = tempfile::Builder::new().prefix("kvet-").tempdir_in(&parent)?;
+            let folder = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(&parent)?;
             let lock = File::open(folder.path())?;
             lock.lock()?;
             Ok(Scratch { folder, _lock: lock })
@@ -166,9 +172,75 @@ impl Store {
         }
         for entry in std::fs::read_dir(self.root.join("scratch")).into_iter().flatten().flatten() {
             let path = entry.path();
+            if !entry.file_name().to_string_lossy().starts_with(SCRATCH) {
+                continue;
+            }
             if File::open(&path).is_ok_and(|folder| folder.try_lock().is_ok()) {
                 let _ = std::fs::remove_dir_all(&path);
             }
+        }
+    }
+}
+
+/// Marks a folder as a cache of kvet's, unless it is somebody's who has other things in
+/// it: what is here may be removed at any time.
+fn mark(root: &Path) -> Result<(), Fault> {
+    if root.to_str().is_none() {
+        return Err(Fault::plan("the name of the cache folder is not UTF-8")
+            .at(root.display())
+            .help("give --cache-dir another folder"));
+    }
+    std::fs::create_dir_all(root).map_err(|error| {
+        Fault::io(format!("make the cache folder {}", root.display()), &error)
+            .help("check the path that --cache-dir gives")
+    })?;
+    let tag = root.join(TAG);
+    if std::fs::read_to_string(&tag).is_ok_and(|text| text == TAG_TEXT) {
+        return Ok(());
+    }
+    // Caches had no mark once, but they have had this lock from the beginning.
+    let ours = root.join("locks/scratch").is_file();
+    // Tests and users may have parts elsewhere, by links.
+    let known = |name: &str| PARTS.contains(&name) || name == TAG;
+    let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+    let links = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+    let empty = entries
+        .into_iter()
+        .all(|entry| links(&entry) && entry.file_name().to_str().is_some_and(known));
+    if !ours && !empty {
+        return Err(Fault::plan("not a cache folder of kvet's, and not empty")
+            .at(root.display())
+            .help("name a new or an empty folder with --cache-dir: kvet removes what it finds in its cache"));
+    }
+    write_atomically(&tag, TAG_TEXT.as_bytes())
+}
+
+/// Removes a file or a folder, also one whose folders a build has locked; nothing
+/// happens where there is none.
+///
+/// # Errors
+/// An `infra` fault when something stays.
+pub fn remove(path: &Path) -> Result<(), Fault> {
+    let Ok(data) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    let removed = if data.is_dir() {
+        std::fs::remove_dir_all(path).or_else(|_| {
+            unlock(path);
+            std::fs::remove_dir_all(path)
+        })
+    } else {
+        std::fs::remove_file(path)
+    };
+    removed.map_err(|error| Fault::io(format!("remove {}", path.display()), &error))
+}
+
+/// Gives the owner all rights to the folders below one.
+fn unlock(folder: &Path) {
+    let _ = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            unlock(&entry.path());
         }
     }
 }
@@ -217,6 +289,33 @@ mod tests {
     fn keys_depend_on_where_parts_end() {
         assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
         assert_eq!(key([&b"ab"[..]]).len(), 32);
+    }
+
+    #[test]
+    fn somebodys_folder_is_not_taken_for_a_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("images")).unwrap();
+        std::fs::write(folder.path().join("images/holiday"), "").unwrap();
+        let fault = Store::open(folder.path()).unwrap_err();
+        assert!(fault.what.contains("not a cache folder"), "{fault}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let own = folder.path().join("own");
+        Store::open(&own).unwrap();
+        Store::open(&own).unwrap();
+    }
+
+    #[test]
+    fn what_a_build_has_locked_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let locked = folder.path().join("a/b/c");
+        std::fs::create_dir_all(&locked).unwrap();
+        for path in ["a/b/c", "a/b", "a"] {
+            let mode = std::fs::Permissions::from_mode(0o000);
+            std::fs::set_permissions(folder.path().join(path), mode).unwrap();
+        }
+        remove(&folder.path().join("a")).unwrap();
+        assert!(!folder.path().join("a").exists());
+        remove(&folder.path().join("a")).unwrap();
     }
 
     #[test]

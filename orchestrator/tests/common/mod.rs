@@ -89,7 +89,7 @@ impl Project {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kvet"));
+        let mut command = kvet_command();
         command.current_dir(self.path()).args(arguments);
         command.env("KVET_CACHE_DIR", cache()).env_remove("KVET_RUNS_DIR");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -109,6 +109,14 @@ impl Project {
     pub fn events(&self) -> String {
         fs::read_to_string(self.path().join("kvet-runs/latest/events.jsonl")).unwrap_or_default()
     }
+}
+
+/// kvet, which hears signals even where whoever started the tests does not: a shell has
+/// what it starts in the background ignore Ctrl-C.
+pub fn kvet_command() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_kvet")]);
+    command
 }
 
 pub fn finish(child: Child, began: Instant) -> Ended {

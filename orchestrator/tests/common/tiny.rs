@@ -129,7 +129,7 @@ impl Tiny {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kvet"));
+        let mut command = super::kvet_command();
         command.current_dir(self.folder.path()).args(arguments);
         command.env("KVET_CACHE_DIR", self.path("cache")).env_remove("KVET_RUNS_DIR");
         // Builds of a second need not wait for what else runs on the host.

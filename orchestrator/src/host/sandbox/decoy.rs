@@ -78,7 +78,13 @@ impl Decoy {
         let wrote = self.wrote.iter().map(|name| format!("wrote to the home folder: {name}"));
         let read = self.read.iter().filter(|name| !self.wrote.contains(name));
         let read = read.map(|name| format!("read from the home folder: {name} (a decoy)"));
-        wrote.chain(read).take(MAX_LINES).collect()
+        // What somebody may have read matters more than what went nowhere.
+        let mut lines: Vec<String> = read.chain(wrote).collect();
+        if lines.len() > MAX_LINES {
+            let more = lines.split_off(MAX_LINES).len();
+            lines.push(format!("did {more} more things in the home folder"));
+        }
+        lines
     }
 
     fn drain(&mut self) {
@@ -93,7 +99,15 @@ impl Decoy {
             let parts = ["~", folder, name.as_deref().unwrap_or_default()];
             let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             let list = match event.events() {
-                events if events.intersects(ReadFlags::OPEN) => &mut self.read,
+                // What the build made itself may be opened.
+                events if events.intersects(ReadFlags::OPEN) => {
+                    let bait = BAIT.iter().find(|(of, _)| *of == folder).map(|(_, files)| *files);
+                    if name.as_deref().is_some_and(|name| !bait.unwrap_or_default().contains(&name))
+                    {
+                        continue;
+                    }
+                    &mut self.read
+                }
                 events if events.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::IGNORED) => {
                     continue;
                 }

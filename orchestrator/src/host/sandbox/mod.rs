@@ -12,6 +12,7 @@ mod watchdog;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ const BIN: &str = "/kvet/bin";
 const HOME: &str = "/home/kvet";
 /// Room in /tmp, for what compilers and `make --output-sync` put there.
 const TMP_BYTES: u64 = 2 << 30;
+/// Room in /dev/shm, where some programs share memory.
+const SHM_BYTES: u64 = 64 << 20;
 /// The host's programs and what they need to start, all read-only. Not /etc: it has
 /// more than that, some of it secret.
 const HOST: [&str; 13] = [
@@ -74,7 +77,10 @@ pub enum Choice {
 
 /// How builds run.
 #[derive(Debug, Clone)]
-pub struct Sandbox(Arc<Kind>);
+pub struct Sandbox {
+    kind: Arc<Kind>,
+    required: bool,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -88,11 +94,14 @@ enum Kind {
     },
 }
 
+/// What a sandbox is called in the record of what was built in it.
+const NAME: &str = "bubblewrap";
+
 impl Sandbox {
     /// Builds with the rights of the user, and why.
     #[must_use]
     pub fn none(why: impl Into<String>) -> Self {
-        Self(Arc::new(Kind::None { why: why.into() }))
+        Self { kind: Arc::new(Kind::None { why: why.into() }), required: false }
     }
 
     /// Finds out what this host can do: bubblewrap may be there, and the kernel
@@ -107,7 +116,9 @@ impl Sandbox {
         let why = match find_program(PROGRAM) {
             None => format!("{PROGRAM} is not installed"),
             Some(program) => match Self::bubblewrap(&program).await {
-                Ok(sandbox) => return Ok(sandbox),
+                Ok(sandbox) => {
+                    return Ok(Self { required: choice == Choice::Require, ..sandbox });
+                }
                 Err(fault) => {
                     let words = fault.evidence.first().cloned().unwrap_or(fault.what);
                     format!("{PROGRAM} does not work here: {words}")
@@ -130,13 +141,13 @@ impl Sandbox {
         let mut probe = command(&room[0]);
         probe.args(&room[1..]).args(["--remount-ro", "/", "--", "/bin/sh", "-c", "exit 0"]);
         check(&mut probe, b"").await?;
-        Ok(Self(Arc::new(Kind::Bubblewrap { version, room })))
+        Ok(Self { kind: Arc::new(Kind::Bubblewrap { version, room }), required: false })
     }
 
     /// A program of the host as a build would find it, to be asked for its version.
     #[must_use]
     pub fn program(&self, program: &str) -> Command {
-        match &*self.0 {
+        match &*self.kind {
             Kind::Bubblewrap { room, .. } => {
                 let mut wrapped = command(&room[0]);
                 wrapped.args(&room[1..]).args(toolchains(&[program]));
@@ -150,16 +161,23 @@ impl Sandbox {
     /// For the report: `bubblewrap 0.8.0`, or `none (why)`.
     #[must_use]
     pub fn description(&self) -> String {
-        match &*self.0 {
+        match &*self.kind {
             Kind::Bubblewrap { version, .. } => version.clone(),
             Kind::None { why } => format!("none ({why})"),
         }
     }
 
+    /// Whether what was built in `record` is as good as what is built now: not where a
+    /// sandbox is required and there was none.
+    #[must_use]
+    pub fn accepts(&self, record: Option<&str>) -> bool {
+        !self.required || record.is_some_and(|record| record.starts_with(NAME))
+    }
+
     /// Why there is none; `None` where there is one.
     #[must_use]
     pub fn missing(&self) -> Option<&str> {
-        match &*self.0 {
+        match &*self.kind {
             Kind::Bubblewrap { .. } => None,
             Kind::None { why } => Some(why),
         }
@@ -182,18 +200,21 @@ impl Sandbox {
         for name in ["out", "bin"] {
             std::fs::create_dir(scratch.path().join(name)).map_err(failed)?;
         }
+        // Held open, so that what is counted there cannot be put out of sight.
+        // Where no command can reach it but by what it is given.
+        let network = tempfile::tempfile_in(scratch.path()).map_err(failed)?;
         if let Some(cache) = &cache {
             for name in &cache.compilers {
                 let link = scratch.path().join("bin").join(name);
                 std::os::unix::fs::symlink(&cache.program, link).map_err(failed)?;
             }
         }
-        let decoy = match &*self.0 {
+        let decoy = match &*self.kind {
             Kind::Bubblewrap { .. } => Some(Decoy::new(&scratch.path().join("home"))?),
             Kind::None { .. } => None,
         };
         let watchdog = Watchdog::new(tree, jobs);
-        let cage = match &*self.0 {
+        let cage = match &*self.kind {
             Kind::Bubblewrap { .. } => Cage::new(watchdog.limits()),
             Kind::None { .. } => Cage::default(),
         };
@@ -203,6 +224,7 @@ impl Sandbox {
             toolchains: toolchains(compilers),
             watchdog,
             cage,
+            network,
             cache,
             decoy,
             scratch,
@@ -218,6 +240,10 @@ fn room(program: &Path) -> Vec<String> {
     // No terminal to type on, and nothing that outlives kvet.
     push(&["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
     push(&["--hostname", "kvet", "--proc", "/proc", "--dev", "/dev"]);
+    push(&["--size", &SHM_BYTES.to_string(), "--tmpfs", "/dev/shm"]);
+    // Root may write most of /proc/sys, whatever its capabilities: the kernel asks for
+    // the user alone.
+    push(&["--remount-ro", "/dev", "--remount-ro", "/proc"]);
     push(&["--size", &TMP_BYTES.to_string(), "--tmpfs", "/tmp"]);
     for path in HOST {
         // /bin and its like may be links into /usr.
@@ -227,6 +253,14 @@ fn room(program: &Path) -> Vec<String> {
         }
     }
     words
+}
+
+/// Whether a path is absolute, not the root, and has no `..` that would lead elsewhere.
+fn is_plain(path: &Path) -> bool {
+    use std::path::Component;
+    path.is_absolute()
+        && path.components().count() > 1
+        && !path.components().any(|part| matches!(part, Component::ParentDir))
 }
 
 /// Words that show compilers which are not among the host's: the folder with their
@@ -279,6 +313,7 @@ pub struct Session {
     decoy: Option<Decoy>,
     watchdog: Watchdog,
     cage: Cage,
+    network: File,
     scratch: Scratch,
 }
 
@@ -286,7 +321,7 @@ impl Session {
     /// Where the tree is, as the session's commands see it.
     #[must_use]
     pub fn place(&self) -> &Path {
-        match &*self.sandbox.0 {
+        match &*self.sandbox.kind {
             Kind::Bubblewrap { .. } => Path::new(TREE),
             Kind::None { .. } => &self.tree,
         }
@@ -297,7 +332,7 @@ impl Session {
     #[must_use]
     pub fn command(&self, program: &str, below: &str) -> Command {
         let script = self.script();
-        match &*self.sandbox.0 {
+        match &*self.sandbox.kind {
             Kind::Bubblewrap { room, .. } => {
                 let mut words = self.cage.entrance();
                 words.extend(room.iter().map(Into::into));
@@ -308,12 +343,18 @@ impl Session {
                 wrapped.args(["--chdir", &place]);
                 wrapped.args(["--remount-ro", "/", "--", "/bin/sh", "-c", &script, "sh", program]);
                 wrapped.env("HOME", HOME);
+                if let Ok(network) = self.network.try_clone() {
+                    wrapped.stdin(network);
+                }
                 self.use_cache(&mut wrapped, Path::new(BIN), Path::new(CCACHE), Path::new(OUT));
                 wrapped
             }
             Kind::None { .. } => {
-                let mut plain = command("/bin/sh");
-                plain.args(["-c", &script, "sh", program]).current_dir(self.tree.join(below));
+                let words = self.cage.entrance();
+                let mut plain = command(&words[0]);
+                plain.args(&words[1..]);
+                plain.args(["/bin/sh", "-c", &script, "sh", program]);
+                plain.current_dir(self.tree.join(below));
                 let (bin, out) = (self.scratch.path().join("bin"), self.out());
                 let folder = self.cache.as_ref().map(|cache| cache.folder.clone());
                 self.use_cache(&mut plain, &bin, &folder.unwrap_or_default(), &out);
@@ -332,7 +373,7 @@ impl Session {
         bind(wrapped, "--bind", &home, Path::new(HOME));
         let own = std::env::var_os("HOME").map(PathBuf::from);
         // Where a script would look for the user's own; never over what the host brings.
-        if let Some(own) = own.filter(|own| own.is_absolute() && own.components().count() > 1)
+        if let Some(own) = own.filter(|own| is_plain(own))
             && !HOST.iter().any(|host| own.starts_with(host) || Path::new(host).starts_with(&own))
             && !["/kvet", "/proc", "/dev"].iter().any(|taken| own.starts_with(taken))
             && own != Path::new("/tmp")
@@ -380,9 +421,8 @@ impl Session {
     fn script(&self) -> String {
         let mut script = String::new();
         let limits = self.watchdog.limits();
-        // A host short of memory ends the build before anything of the user's.
-        script.push_str("echo 500 >/proc/self/oom_score_adj; ulimit -c 0; ");
-        if let Kind::Bubblewrap { .. } = &*self.sandbox.0 {
+        script.push_str("ulimit -c 0; ");
+        if let Kind::Bubblewrap { .. } = &*self.sandbox.kind {
             // dash has its own letter for it. Processes are counted for each user
             // namespace, so that only the room's count (Linux 5.14, d64696905554,
             // "Reimplement RLIMIT_NPROC on top of ucounts").
@@ -396,7 +436,7 @@ impl Session {
             let _ = write!(script, "ulimit -v {}; ", limits.memory / 1024);
             let _ = write!(
                 script,
-                "\"$@\"; status=$?; cat /proc/net/snmp /proc/net/snmp6 >>{OUT}/network; exit $status"
+                "exec 9>&0 </dev/null; \"$@\" 9>&-; status=$?; cat /proc/net/snmp /proc/net/snmp6 >&9; exit $status"
             );
         } else {
             script.push_str("exec \"$@\"");
@@ -417,7 +457,7 @@ impl Session {
     #[must_use]
     pub fn refused(&mut self) -> Vec<String> {
         let mut refused = self.decoy.as_mut().map(Decoy::seen).unwrap_or_default();
-        refused.extend(network::attempts(&self.out().join("network")));
+        refused.extend(network::attempts(&self.network));
         refused.extend(self.watchdog.stopped().map(str::to_owned));
         refused
     }
@@ -509,7 +549,8 @@ mod tests {
 
     async fn run(room: &Room, script: &str) -> String {
         let mut command = room.session.command("sh", "");
-        capture(command.args(["-c", script]), b"").await.unwrap().text()
+        let output = command.args(["-c", script]).output().await.unwrap();
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
     }
 
     #[tokio::test]
@@ -517,7 +558,7 @@ mod tests {
         let Some(room) = room().await else { return };
         let said = run(
             &room,
-            "echo x >made; for file in /x /usr/x /etc/x /kvet/x .git; do (echo x >$file) 2>/dev/null && echo $file; done; pwd",
+            "echo x >made; for file in /x /usr/x /etc/x /kvet/x .git /dev/x /proc/sys/kernel/core_pattern /proc/sys/vm/overcommit_memory; do (echo x >$file) 2>/dev/null && echo $file; done; pwd",
         )
         .await;
         assert_eq!(said, "/kvet/tree");
@@ -542,8 +583,8 @@ mod tests {
         assert_eq!(
             refused,
             [
-                "wrote to the home folder: ~/evil",
                 "read from the home folder: ~/.ssh/id_ed25519 (a decoy)",
+                "wrote to the home folder: ~/evil",
                 "tried to reach a network (1 packet or connection)",
             ]
         );

@@ -2,7 +2,9 @@
 //! What was tried on the network of a sandbox, which has none but loopback: the
 //! counters of its own network namespace tell.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 
 /// Counters that only an attempt moves: connections, datagrams, and packets for
 /// which there was no route (RFC 4022, RFC 4113, RFC 4293).
@@ -18,13 +20,30 @@ const COUNTERS: [&str; 6] = [
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The sum of the attempts of a session's commands, in words.
-pub(super) fn attempts(file: &Path) -> Option<String> {
-    let (folder, name) = (file.parent()?, file.file_name()?.to_str()?);
-    let text = crate::host::beneath::read(folder, name, MAX_BYTES).ok()?;
+pub(super) fn attempts(file: &File) -> Option<String> {
+    let mut text = Vec::new();
+    let read = At { file, offset: 0 }.take(MAX_BYTES + 1).read_to_end(&mut text);
+    if read.is_err() || text.len() as u64 > MAX_BYTES {
+        return Some("spoilt the count of what it tried on the network".to_owned());
+    }
     match count(&String::from_utf8_lossy(&text)) {
         0 => None,
         1 => Some("tried to reach a network (1 packet or connection)".to_owned()),
         count => Some(format!("tried to reach a network ({count} packets or connections)")),
+    }
+}
+
+/// Reads a file from its beginning, wherever its end is being written.
+struct At<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for At<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read_at(buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::host::process::check;
 use crate::kernel::git;
 use crate::kernel::series::Tree;
 use crate::kernel::source::Source;
+use crate::store::key;
 
 /// Folders whose programs run on the host during a build.
 const FOLDERS: [&str; 7] = [
@@ -27,18 +28,40 @@ const FOLDERS: [&str; 7] = [
 const PROGRAMS: [&str; 8] =
     ["gen_", "gen-", "gen", "mk", "conmakehash", "relocs", "extract", "crc32"];
 
-/// Whether a variant differs from its source in what a build runs.
+/// Headers of the kernel that programs of the build include (the dependency files of
+/// every host program of 6.12's tinyconfig, and the `#include "../..."` of scripts/).
+const HEADERS: [&str; 10] = [
+    "arch/x86/include/asm/cpufeatures.h",
+    "arch/x86/include/asm/orc_types.h",
+    "arch/x86/include/asm/vmxfeatures.h",
+    "include/linux/crc32poly.h",
+    "include/linux/license.h",
+    "include/linux/mod_devicetable.h",
+    "include/linux/module_symbol.h",
+    "include/uapi/linux/elf-em.h",
+    "include/uapi/linux/elf.h",
+    "lib/crc32defs.h",
+];
+
+/// What of a variant a build runs, where that differs from its source: a hash of those
+/// files, so that only variants that run the same share a tree.
 ///
 /// # Errors
 /// An `infra` fault with git's words.
-pub(super) async fn changes_what_runs(source: &Source, tree: &Tree) -> Result<bool, Fault> {
+pub(super) async fn what_runs(source: &Source, tree: &Tree) -> Result<Option<String>, Fault> {
     if tree.commit == source.commit {
-        return Ok(false);
+        return Ok(None);
     }
     let mut diff = git::git(&source.git_dir);
-    diff.args(["diff", "--name-only", "--no-renames", "-z", &source.commit, &tree.commit, "--"]);
+    diff.args(["diff", "--raw", "--no-abbrev", "--no-renames", "-z"]);
+    diff.args([&source.commit, &tree.commit, "--"]);
     let output = check(&mut diff, b"").await?;
-    Ok(output.stdout.split(|&byte| byte == 0).any(|name| runs(&String::from_utf8_lossy(name))))
+    // `:MODE MODE BLOB BLOB STATUS`, then the name.
+    let fields: Vec<&[u8]> = output.stdout.split(|&byte| byte == 0).collect();
+    let pairs = fields.chunks_exact(2);
+    let ran: Vec<&[u8]> =
+        pairs.filter(|pair| runs(&String::from_utf8_lossy(pair[1]))).flatten().copied().collect();
+    Ok((!ran.is_empty()).then(|| key(ran)))
 }
 
 /// Whether a file is run by a build, or says what is.
@@ -48,9 +71,14 @@ fn runs(name: &str) -> bool {
     // Makefile, Makefile.lib, Kbuild, Kconfig and Kconfig.debug, which runs $(shell).
     let says = ["Makefile", "Kbuild", "Kconfig"].iter().any(|word| last.starts_with(word));
     let compiled = matches!(stem, Some("c" | "h" | "S" | "rst" | "txt" | "dts" | "dtsi" | "yaml"));
+    let included = HEADERS.contains(&name);
     let ours = PROGRAMS.iter().any(|word| last.starts_with(word)) && stem == Some("c");
     !name.is_empty()
-        && (says || !compiled || ours || FOLDERS.iter().any(|folder| name.starts_with(folder)))
+        && (says
+            || !compiled
+            || ours
+            || included
+            || FOLDERS.iter().any(|folder| name.starts_with(folder)))
 }
 
 #[cfg(test)]
@@ -75,6 +103,7 @@ mod tests {
             "drivers/x/helper.pl",
             "arch/x86/boot/tools/build.c",
             "include/Kbuild",
+            "include/linux/mod_devicetable.h",
         ] {
             assert!(runs(name), "{name}");
         }

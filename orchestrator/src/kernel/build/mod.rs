@@ -36,8 +36,6 @@ const RECIPE: &str = "build/1";
 pub struct BuildRequest {
     /// Which image, for people.
     pub task: String,
-    /// Name of the series whose variant it is.
-    pub series: String,
     /// Where the tree is.
     pub source: Source,
     /// What is built.
@@ -155,6 +153,10 @@ impl Builder {
 
     async fn stored(&self, key: &str, request: &BuildRequest) -> Option<Image> {
         let image = read_image(&self.store, key).await?;
+        if !self.sandbox.accepts(image.sandbox.as_deref()) {
+            let _ = std::fs::remove_dir_all(&image.folder);
+            return None;
+        }
         self.finished(request, &image, true);
         Some(image)
     }

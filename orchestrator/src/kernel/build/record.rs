@@ -17,6 +17,10 @@ use crate::store::write_atomically;
 
 /// Most warnings of one step; the rest of a flood says nothing new.
 const MAX_OF_STEP: usize = 1000;
+/// Longest name of a step that is kept, and most steps: an allyesconfig kernel has
+/// some 35,000.
+const MAX_STEP_CHARS: usize = 300;
+const MAX_STEPS: usize = 100_000;
 /// Most warnings of an image. A build with `W=1` has some thousands.
 const MAX_OF_IMAGE: usize = 50_000;
 
@@ -110,14 +114,20 @@ impl Heard {
 
     /// A step's line, such as `  CC      mm/madvise.o`.
     pub fn step(&mut self, line: &str) {
-        self.current = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.seen.insert(self.current.clone());
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.current = words.chars().take(MAX_STEP_CHARS).collect();
+        if self.seen.len() < MAX_STEPS {
+            self.seen.insert(self.current.clone());
+        }
         self.reader.step();
     }
 
     /// Any other line.
     pub fn line(&mut self, line: &str) {
         if let Some(warning) = self.reader.line(line) {
+            if self.warnings.len() >= MAX_STEPS {
+                return;
+            }
             let warnings = self.warnings.entry(self.current.clone()).or_default();
             if warnings.len() < MAX_OF_STEP {
                 warnings.push(warning);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::estimate::Estimate;
-use super::fence::changes_what_runs;
+use super::fence::what_runs;
 use super::record::{Heard, Record};
 use super::{BuildRequest, Builder, Image};
 use crate::arch::x86_64;
@@ -25,7 +25,7 @@ use crate::kernel::make::{Made, answer, count_steps, make, run};
 use crate::kernel::source::sha256_of;
 use crate::plan::Base;
 use crate::run::event::RunEvent;
-use crate::store::{key, touch, write_atomically};
+use crate::store::{key, remove, touch, write_atomically};
 
 /// Memory of a compiler: 100 to 150 MB for the largest files of 6.12.
 const JOB_BYTES: u64 = 150 << 20;
@@ -34,6 +34,8 @@ const LINK_BYTES: u64 = 512 << 20;
 
 /// Largest `.config`; one of a distribution has 300 kB.
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
+/// ENOSPC.
+const NO_SPACE: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 /// Longest kernel release that is shown; the kernel's own limit is 64.
 const MAX_RELEASE: usize = 128;
 
@@ -52,6 +54,8 @@ pub(super) struct BuildTree<'a> {
     /// Hash of the `.config` that holds for every variant that changes nothing of what
     /// a build runs.
     configured: PathBuf,
+    /// Exists while the tree is whole.
+    ready: PathBuf,
     /// The variant changes what a build runs.
     fenced: bool,
     first: bool,
@@ -68,7 +72,8 @@ impl<'a> BuildTree<'a> {
         config: &Request,
         compiler: &str,
     ) -> Result<Self, Fault> {
-        let fenced = changes_what_runs(&request.source, &request.tree).await?;
+        let runs = what_runs(&request.source, &request.tree).await?;
+        let fenced = runs.is_some();
         let text = config.text();
         // Equal trees of two sources are in two repositories.
         let mut parts = vec![
@@ -78,9 +83,7 @@ impl<'a> BuildTree<'a> {
             text.as_bytes(),
             compiler.as_bytes(),
         ];
-        if fenced {
-            parts.push(request.series.as_bytes());
-        }
+        parts.extend(runs.as_ref().map(String::as_bytes));
         let name = key(parts);
         for (program, package) in
             [("make", "make"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc")]
@@ -96,8 +99,9 @@ impl<'a> BuildTree<'a> {
         let first = !ready.exists();
         if first {
             // A checkout that was cut short is not worth repairing.
-            let _ = std::fs::remove_dir_all(&folder);
-            let _ = std::fs::remove_file(&record);
+            remove(&folder)?;
+            remove(&configured)?;
+            remove(&record)?;
             git::run(&request.source.git_dir, ["worktree", "prune"]).await?;
             let place = folder.to_string_lossy();
             let commit = &request.source.commit;
@@ -129,6 +133,7 @@ impl<'a> BuildTree<'a> {
             marker,
             record,
             configured,
+            ready,
             fenced,
             first,
             session,
@@ -187,12 +192,12 @@ impl<'a> BuildTree<'a> {
         config: &Request,
         compiler: &str,
     ) -> Result<Image, Fault> {
-        let began = Instant::now();
         write_atomically(&self.marker, b"")?;
         let file = File::create(&self.request.log)
             .map_err(|error| Fault::io(format!("write {}", self.request.log.display()), &error))?;
         let mut log = BufWriter::new(file);
         let _claim = self.claim().await?;
+        let began = Instant::now();
         let mut heard = self.configure(config, &mut log).await?;
         let (steps, compiled) = self.compile(&mut log).await?;
         heard.extend(compiled);
@@ -328,7 +333,6 @@ impl<'a> BuildTree<'a> {
             return Ok(Vec::new());
         }
         let path = self.folder.join(".config");
-        let failed = |error: std::io::Error| Fault::io(format!("write {}", path.display()), &error);
         let read = |folder: &Path| beneath::read(folder, ".config", MAX_CONFIG_BYTES);
         let before = read(&self.folder).ok();
         let stamp: Option<SystemTime> =
@@ -337,19 +341,21 @@ impl<'a> BuildTree<'a> {
         let mut text = match &self.request.config.base {
             Base::Made(base) => {
                 heard.push(self.make_config(base.target(), log).await?);
-                read(&self.folder).map_err(failed)?
+                read(&self.folder).map_err(|error| self.spoilt(".config", &error))?
             }
             Base::Given { text, .. } => format!("{}\n", text.trim_end()).into_bytes(),
         };
         text.extend_from_slice(config.text().as_bytes());
-        beneath::write(&self.folder, ".config", &text).map_err(failed)?;
+        beneath::write(&self.folder, ".config", &text)
+            .map_err(|error| self.spoilt(".config", &error))?;
         heard.push(self.make_config("olddefconfig", log).await?);
-        let after = read(&self.folder).map_err(failed)?;
+        let after = read(&self.folder).map_err(|error| self.spoilt(".config", &error))?;
         if let (Some(before), Some(stamp)) = (before, stamp)
             && before == after
         {
-            let file = beneath::open(&self.folder, ".config").map_err(failed)?;
-            file.set_modified(stamp).map_err(failed)?;
+            let file = beneath::open(&self.folder, ".config")
+                .map_err(|error| self.spoilt(".config", &error))?;
+            file.set_modified(stamp).map_err(|error| self.spoilt(".config", &error))?;
         }
         config.check(&String::from_utf8_lossy(&after), &self.folder)?;
         if !self.fenced {
@@ -380,6 +386,22 @@ impl<'a> BuildTree<'a> {
         let made = run(&mut make, watchdog, log, stop, &mut heard, |_| {}).await?;
         self.expect_done(made, &format!("cannot be configured (make {target})"))?;
         Ok(heard)
+    }
+
+    /// A file of the tree cannot be used: the next build begins with a new tree.
+    fn spoilt(&self, name: &str, error: &std::io::Error) -> Fault {
+        let host = matches!(error.raw_os_error(), Some(code) if code == NO_SPACE);
+        if !host {
+            let _ = std::fs::remove_file(&self.ready);
+        }
+        let bare = self.request.tree.commit == self.request.source.commit;
+        let blame = if bare || host { Blame::Infra } else { Blame::Series };
+        let what = format!("{}: {name} is not what a build leaves: {error}", self.request.task);
+        let fault = Fault::new(blame, what).at(self.request.log.display());
+        match host {
+            true => fault.help("make space on the cache folder's file system and run again"),
+            false => fault.help("see what the series' makefiles do to it; the tree is made anew"),
+        }
     }
 
     fn expect_done(&mut self, made: Made, what: &str) -> Result<u32, Fault> {
@@ -414,7 +436,7 @@ impl<'a> BuildTree<'a> {
         let entry = scratch.path().join("entry");
         let copy = |from: &str, to: &str| {
             beneath::copy(&self.folder, from, &entry.join(to))
-                .map_err(|error| Fault::io(format!("store {from} of the build"), &error))
+                .map_err(|error| self.spoilt(from, &error))
         };
         std::fs::create_dir(&entry).map_err(|error| Fault::io("make a store entry", &error))?;
         copy(x86_64::IMAGE_PATH, "image")?;

@@ -43,9 +43,6 @@ pub struct Trees {
     /// The series changes no file.
     #[serde(default)]
     pub unchanged: bool,
-    /// Name of the series.
-    #[serde(skip)]
-    pub series: String,
 }
 
 /// A hunk that applied in another line than it says. git asks for all of a
@@ -94,7 +91,7 @@ pub async fn apply(source: &Source, series: &Series, store: &Store) -> Result<Tr
             trees
         }
     };
-    Ok(Trees { series: series.name.clone(), ..trees })
+    Ok(trees)
 }
 
 async fn read(file: &Path, source: &Source) -> Option<Trees> {
@@ -159,7 +156,7 @@ async fn apply_now(source: &Source, series: &Series, store: &Store) -> Result<Tr
     if total == 0 {
         variants = [(VariantName::Base, base.clone()), (VariantName::Patched, base)].into();
     }
-    Ok(Trees { variants, moved, unchanged, series: String::new() })
+    Ok(Trees { variants, moved, unchanged })
 }
 
 /// The order in which patches are put in or taken out.
