@@ -114,7 +114,7 @@ impl Project {
 /// kvet, which hears signals even where whoever started the tests does not: a shell has
 /// what it starts in the background ignore Ctrl-C.
 pub fn kvet_command() -> Command {
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal=HUP,INT,TERM", env!("CARGO_BIN_EXE_kvet")]);
     command
 }
