@@ -254,7 +254,8 @@ fn a_signal_that_is_to_be_ignored_is_ignored() {
     let prepared = building(&tiny);
     prepared.stop(&["INT", "INT"], AT_ONCE);
     // As nohup starts a program.
-    let mut command = Command::new("sh");
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal=INT,TERM", "sh"]);
     command.args(["-c", "trap '' HUP; exec \"$0\" build mine", env!("CARGO_BIN_EXE_kvet")]);
     command.current_dir(tiny.path("")).stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
