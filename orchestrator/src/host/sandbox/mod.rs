@@ -6,13 +6,13 @@
 //! against the walls is told in the report.
 
 mod cage;
+mod ccache;
 mod decoy;
 mod network;
+mod session;
 mod watchdog;
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,26 +21,17 @@ use tokio::process::Command;
 
 use super::process::{check, command, find_program};
 use crate::fault::Fault;
-use crate::store::{Scratch, Store};
+use crate::store::Store;
 use cage::Cage;
+pub use ccache::{Cached, CompilerCache, compiler_cache};
 use decoy::Decoy;
+pub use session::Session;
 pub use watchdog::{POLL, Watchdog};
 
 /// bubblewrap's program.
 const PROGRAM: &str = "bwrap";
 /// The Debian package that brings it.
 const PACKAGE: &str = "bubblewrap";
-/// Where the tree is inside, wherever it is outside: no path of the host can get
-/// into an image.
-const TREE: &str = "/kvet/tree";
-/// What a session's commands leave for kvet.
-const OUT: &str = "/kvet/out";
-/// ccache's folder.
-const CCACHE: &str = "/kvet/ccache";
-/// Compilers' names that are ccache.
-const BIN: &str = "/kvet/bin";
-/// The home folder of a build: a decoy.
-const HOME: &str = "/home/kvet";
 /// Room in /tmp, for what compilers and `make --output-sync` put there.
 const TMP_BYTES: u64 = 2 << 30;
 /// Room in /dev/shm, where some programs share memory.
@@ -284,246 +275,10 @@ fn toolchains(programs: &[&str]) -> Vec<OsString> {
     words
 }
 
-/// ccache for a session's compilers.
-#[derive(Debug, Clone)]
-pub struct CompilerCache {
-    /// ccache's program.
-    pub program: PathBuf,
-    /// Its folder, a part of the store.
-    pub folder: PathBuf,
-    /// The compilers that it stands for.
-    pub compilers: Vec<&'static str>,
-    /// Nothing may be added.
-    pub read_only: bool,
-}
-
-/// Most bytes of compiled objects that are kept: some hundred full builds of a
-/// small kernel.
-const CCACHE_SIZE: &str = "4G";
-
-/// Commands that work on one tree, in one room each but with one record of what
-/// they tried.
-#[derive(Debug)]
-pub struct Session {
-    sandbox: Sandbox,
-    tree: PathBuf,
-    /// Words that show the build compilers of the user's own.
-    toolchains: Vec<OsString>,
-    cache: Option<CompilerCache>,
-    decoy: Option<Decoy>,
-    watchdog: Watchdog,
-    cage: Cage,
-    network: File,
-    scratch: Scratch,
-}
-
-impl Session {
-    /// Where the tree is, as the session's commands see it.
-    #[must_use]
-    pub fn place(&self) -> &Path {
-        match &*self.sandbox.kind {
-            Kind::Bubblewrap { .. } => Path::new(TREE),
-            Kind::None { .. } => &self.tree,
-        }
-    }
-
-    /// A command in the folder `below` of the tree. Arguments that are added go to
-    /// `program`.
-    #[must_use]
-    pub fn command(&self, program: &str, below: &str) -> Command {
-        let script = self.script();
-        match &*self.sandbox.kind {
-            Kind::Bubblewrap { room, .. } => {
-                let mut words = self.cage.entrance();
-                words.extend(room.iter().map(Into::into));
-                let mut wrapped = command(&words[0]);
-                wrapped.args(&words[1..]);
-                self.furnish(&mut wrapped);
-                let place = if below.is_empty() { TREE.into() } else { format!("{TREE}/{below}") };
-                wrapped.args(["--chdir", &place]);
-                wrapped.args(["--remount-ro", "/", "--", "/bin/sh", "-c", &script, "sh", program]);
-                wrapped.env("HOME", HOME);
-                if let Ok(network) = self.network.try_clone() {
-                    wrapped.stdin(network);
-                }
-                self.use_cache(&mut wrapped, Path::new(BIN), Path::new(CCACHE), Path::new(OUT));
-                wrapped
-            }
-            Kind::None { .. } => {
-                let words = self.cage.entrance();
-                let mut plain = command(&words[0]);
-                plain.args(&words[1..]);
-                plain.args(["/bin/sh", "-c", &script, "sh", program]);
-                plain.current_dir(self.tree.join(below));
-                let (bin, out) = (self.scratch.path().join("bin"), self.out());
-                let folder = self.cache.as_ref().map(|cache| cache.folder.clone());
-                self.use_cache(&mut plain, &bin, &folder.unwrap_or_default(), &out);
-                plain
-            }
-        }
-    }
-
-    /// What the room has of this session: the tree, a home that is watched, and
-    /// ccache's folder.
-    fn furnish(&self, wrapped: &mut Command) {
-        let bind = |wrapped: &mut Command, how: &str, from: &Path, to: &Path| {
-            wrapped.arg(how).arg(from).arg(to);
-        };
-        let home = self.scratch.path().join("home");
-        bind(wrapped, "--bind", &home, Path::new(HOME));
-        let own = std::env::var_os("HOME").map(PathBuf::from);
-        // Where a script would look for the user's own; never over what the host brings.
-        if let Some(own) = own.filter(|own| is_plain(own))
-            && !HOST.iter().any(|host| own.starts_with(host) || Path::new(host).starts_with(&own))
-            && !["/kvet", "/proc", "/dev"].iter().any(|taken| own.starts_with(taken))
-            && own != Path::new("/tmp")
-        {
-            bind(wrapped, "--bind", &home, &own);
-        }
-        wrapped.args(&self.toolchains);
-        bind(wrapped, "--bind", &self.tree, Path::new(TREE));
-        // git reads it outside, and would run what it is led to.
-        let link = self.tree.join(".git");
-        if link.exists() {
-            bind(wrapped, "--ro-bind", &link, &Path::new(TREE).join(".git"));
-        }
-        bind(wrapped, "--bind", &self.out(), Path::new(OUT));
-        if let Some(cache) = &self.cache {
-            bind(wrapped, "--ro-bind", &self.scratch.path().join("bin"), Path::new(BIN));
-            let how = if cache.read_only { "--ro-bind" } else { "--bind" };
-            bind(wrapped, how, &cache.folder, Path::new(CCACHE));
-        }
-    }
-
-    /// Variables of ccache; its manual's section "Configuration options".
-    fn use_cache(&self, to: &mut Command, bin: &Path, folder: &Path, out: &Path) {
-        let Some(cache) = &self.cache else {
-            return;
-        };
-        let mut path = bin.as_os_str().to_owned();
-        if let Some(rest) = std::env::var_os("PATH") {
-            path.push(":");
-            path.push(rest);
-        }
-        to.env("PATH", path).env("CCACHE_DIR", folder).env("CCACHE_MAXSIZE", CCACHE_SIZE);
-        to.env("CCACHE_STATSLOG", out.join("ccache")).env("CCACHE_TEMPDIR", "/tmp");
-        // A first build preprocesses nothing twice: 2 % longer than without, instead of
-        // 35 % (mm/ of 6.12, gcc 12). What was included is in kbuild's dependency files.
-        to.env("CCACHE_DEPEND", "1");
-        // Trees in different folders share what is compiled in them.
-        to.env("CCACHE_BASEDIR", self.place()).env("CCACHE_NOHASHDIR", "1");
-        if cache.read_only {
-            to.env("CCACHE_READONLY", "1").env("CCACHE_NOSTATS", "1");
-        }
-    }
-
-    /// Runs its arguments with limits, and then tells what became of the network.
-    fn script(&self) -> String {
-        let mut script = String::new();
-        let limits = self.watchdog.limits();
-        script.push_str("ulimit -c 0; ");
-        if let Kind::Bubblewrap { .. } = &*self.sandbox.kind {
-            // dash has its own letter for it. Processes are counted for each user
-            // namespace, so that only the room's count (Linux 5.14, d64696905554,
-            // "Reimplement RLIMIT_NPROC on top of ucounts").
-            let most = limits.processes;
-            let _ = write!(
-                script,
-                "if (ulimit -u {most}) 2>/dev/null; then ulimit -u {most}; else ulimit -p {most}; fi; "
-            );
-            // Blocks of 512 bytes, and of 1024.
-            let _ = write!(script, "ulimit -f {}; ", limits.disk / 512);
-            let _ = write!(script, "ulimit -v {}; ", limits.memory / 1024);
-            let _ = write!(
-                script,
-                "exec 9>&0 </dev/null; \"$@\" 9>&-; status=$?; cat /proc/net/snmp /proc/net/snmp6 >&9; exit $status"
-            );
-        } else {
-            script.push_str("exec \"$@\"");
-        }
-        script
-    }
-
-    fn out(&self) -> PathBuf {
-        self.scratch.path().join("out")
-    }
-
-    /// Looks whether the commands stay within their limits.
-    pub fn watchdog(&mut self) -> &mut Watchdog {
-        &mut self.watchdog
-    }
-
-    /// What was tried and did not reach the host, a line each.
-    #[must_use]
-    pub fn refused(&mut self) -> Vec<String> {
-        let mut refused = self.decoy.as_mut().map(Decoy::seen).unwrap_or_default();
-        refused.extend(network::attempts(&self.network));
-        refused.extend(self.watchdog.stopped().map(str::to_owned));
-        refused
-    }
-
-    /// Compilations that ccache had, and all; `None` where it was not used.
-    #[must_use]
-    pub fn cached(&self) -> Option<Cached> {
-        self.cache.as_ref()?;
-        let text = super::beneath::read(&self.out(), "ccache", MAX_STATS_BYTES).ok()?;
-        Some(Cached::count(&String::from_utf8_lossy(&text)))
-    }
-}
-
-/// A line for each compilation; an allmodconfig kernel has 30,000 of some 100 bytes.
-const MAX_STATS_BYTES: u64 = 32 << 20;
-
-/// What ccache did for a build.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Cached {
-    /// Compilations that it had.
-    pub hits: u32,
-    /// Compilations that it could have had.
-    pub of: u32,
-}
-
-impl Cached {
-    /// Counts in a statistics log: a comment with the file, then what happened.
-    fn count(text: &str) -> Self {
-        let mut cached = Self::default();
-        for line in text.lines() {
-            match line {
-                "direct_cache_hit" | "preprocessed_cache_hit" => {
-                    cached.hits += 1;
-                    cached.of += 1;
-                }
-                "cache_miss" => cached.of += 1,
-                _ => {}
-            }
-        }
-        cached
-    }
-}
-
-/// Whether ccache can be used, and where.
-#[must_use]
-pub fn compiler_cache(
-    store: &Store,
-    compilers: &[&'static str],
-    read_only: bool,
-) -> Option<CompilerCache> {
-    let program = find_program("ccache")?;
-    let folder = store.path("ccache", "objects");
-    std::fs::create_dir_all(&folder).ok()?;
-    Some(CompilerCache { program, folder, compilers: compilers.to_vec(), read_only })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::process::capture;
-
-    #[test]
-    fn ccaches_log_is_counted() {
-        let log = "# mm/a.c\ndirect_cache_hit\n# mm/b.c\ncache_miss\n# -\nautoconf_test\n# mm/c.c\npreprocessed_cache_hit\n";
-        assert_eq!(Cached::count(log), Cached { hits: 2, of: 3 });
-    }
 
     struct Room {
         _folder: tempfile::TempDir,
