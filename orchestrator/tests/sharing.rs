@@ -99,7 +99,9 @@ fn a_full_disk_is_an_infra_fault_and_the_run_goes_on_when_there_is_space() {
 /// Shell commands that make `small` a cache like [`common::own_cache`].
 fn links() -> String {
     let parts = ["applied", "images", "initramfs", "probes", "sources", "trees"];
-    parts.map(|part| format!("ln -s '{}' small/{part}; ", cache().join(part).display())).concat()
+    let tag = format!("cp '{}' small; ", cache().join("CACHEDIR.TAG").display());
+    let link = |part| format!("ln -s '{}' small/{part}; ", cache().join(part).display());
+    tag + &parts.map(link).concat()
 }
 
 /// With `count` saved machines of `megabytes` each in a cache of 160 MiB, `fewer` of
