@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::Moments;
 use common::tiny::Tiny;
 
 /// What is built, in a cache of its own.
@@ -148,18 +149,6 @@ fn works_in(folder: &Path) -> bool {
     })
 }
 
-/// Moments spread over a range by a linear congruential generator (Knuth's MMIX
-/// constants), the same in each run of the test.
-struct Moments(u64);
-
-impl Moments {
-    fn next(&mut self, from: Duration, to: Duration) -> Duration {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        from + (to.saturating_sub(from)).mul_f64((self.0 >> 11) as f64 / (1u64 << 53) as f64)
-    }
-}
-
 /// Starts a build, waits until `event` was said, and then for `after`, kills it.
 fn start_and_kill(subject: &Subject, more: &[&str], event: &str, after: Duration) {
     let mut child = subject.start(more);
@@ -218,7 +207,7 @@ fn kill(subject: &Subject, kills: usize) {
 
     for _ in 0..each {
         subject.forget(&["sources", "trees", "images", "applied"]);
-        start_and_kill(subject, &[], "", moments.next(Duration::ZERO, unpack));
+        start_and_kill(subject, &[], "", moments.between(Duration::ZERO, unpack));
         // What follows is right when the source is; the last one is followed to the end.
         let child = subject.start(&[]);
         common::wait_until("the source", || subject.said("\"ready\"") || subject.said(STARTED));
@@ -231,7 +220,7 @@ fn kill(subject: &Subject, kills: usize) {
     for _ in 0..each {
         subject.forget(&["trees", "images"]);
         let more = ["--variant", "base"];
-        start_and_kill(subject, &more, STARTED, moments.next(Duration::ZERO, full));
+        start_and_kill(subject, &more, STARTED, moments.between(Duration::ZERO, full));
         check("after a kill in a full build");
     }
     told("killed in full builds");
@@ -254,7 +243,7 @@ fn kill(subject: &Subject, kills: usize) {
             true => (Duration::ZERO, some, "after a kill in an incremental build"),
             false => (some.mul_f64(0.8), some.mul_f64(1.05), "after a kill while storing"),
         };
-        start_and_kill(subject, &patched, STARTED, moments.next(from, to));
+        start_and_kill(subject, &patched, STARTED, moments.between(from, to));
         check(what);
     }
     told("killed in incremental builds and while storing");

@@ -8,19 +8,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Project, finish, plan, wait_until};
-
-/// A linear congruential generator: moments only have to be spread, and the
-/// same ones come again when a test is repeated (Knuth's MMIX constants).
-struct Moments(u64);
-
-impl Moments {
-    fn next(&mut self, below: Duration) -> Duration {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        below.mul_f64((self.0 >> 11) as f64 / (1u64 << 53) as f64)
-    }
-}
+use common::{Moments, Project, finish, plan, wait_until};
 
 /// Process ids of the QEMUs whose name holds `text`.
 fn qemus(text: &str) -> Vec<i32> {
@@ -67,7 +55,7 @@ fn killing_kvet_at_any_moment_leaves_no_qemu() {
     let (mut with_qemu, mut worst) = (0, Duration::ZERO);
     for _ in 0..kills {
         let mut child = start();
-        std::thread::sleep(moments.next(range));
+        std::thread::sleep(moments.between(Duration::ZERO, range));
         with_qemu += usize::from(!qemus("killed/debian-6.12").is_empty());
         child.kill().unwrap();
         child.wait().unwrap();

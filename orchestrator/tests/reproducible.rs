@@ -7,7 +7,7 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -50,17 +50,6 @@ fn build(project: &Path, place: &Path, plan: &str, more: &[&str], path: Option<&
     (hashes, cached)
 }
 
-/// Everything of /usr/bin but one program.
-fn without(program: &str, folder: &Path) -> PathBuf {
-    std::fs::create_dir(folder).unwrap();
-    for entry in std::fs::read_dir("/usr/bin").unwrap().flatten() {
-        if entry.file_name() != program {
-            std::os::unix::fs::symlink(entry.path(), folder.join(entry.file_name())).unwrap();
-        }
-    }
-    folder.to_owned()
-}
-
 #[test]
 fn other_folders_users_caches_and_rooms_give_the_same_bytes() {
     let linux = std::env::var_os("KVET_REPRODUCE").is_some();
@@ -96,7 +85,7 @@ fn other_folders_users_caches_and_rooms_give_the_same_bytes() {
             assert!(copied.unwrap().success());
         }
     }
-    let bin = without("ccache", &other.join("bin"));
+    let bin = common::without("ccache", &other.join("bin"));
     let (third, none) = build(&clone, &other, plan, &["--sandbox", "off"], Some(&bin));
     assert_eq!(third, first, "in another clone, without sandbox and ccache");
     assert_eq!(none, [0, 0]);

@@ -147,18 +147,22 @@ impl Request<'_> {
         headers.arg(format!("--jobs={}", builder.jobs)).arg("headers");
         let (mut heard, stop) = (Heard::new("headers"), &builder.stop);
         let made = run(&mut headers, session.watchdog(), &mut log, stop, &mut heard, |_| {});
+        let tell = |session: &mut Session| {
+            for line in session.refused() {
+                builder.events.note(format!("{}: the build {line}", self.task));
+            }
+        };
         let steps = match made.await? {
             Made::Done { steps } => steps,
             Made::Interrupted => return Err(Fault::interrupted()),
             Made::Failed { error, .. } => {
+                tell(&mut session);
                 let what = "make headers does not work".to_owned();
                 return Err(self.failed(Blame::Infra, what, &error));
             }
         };
         let built = self.build_all(builder, &mut session, &scratch, &mut log, places).await;
-        for line in session.refused() {
-            builder.events.note(format!("{}: the build {line}", self.task));
-        }
+        tell(&mut session);
         built.map(|more| steps + more)
     }
 

@@ -155,6 +155,29 @@ pub fn shows(process: &Path, folder: &Path) -> bool {
     mounts.lines().any(|line| line.contains(&place))
 }
 
+/// A folder with everything of /usr/bin but one program.
+pub fn without(program: &str, folder: &Path) -> PathBuf {
+    fs::create_dir(folder).unwrap();
+    for entry in fs::read_dir("/usr/bin").unwrap().flatten() {
+        if entry.file_name() != program {
+            std::os::unix::fs::symlink(entry.path(), folder.join(entry.file_name())).unwrap();
+        }
+    }
+    folder.to_owned()
+}
+
+/// A linear congruential generator: moments only have to be spread, and the
+/// same ones come again when a test is repeated (Knuth's MMIX constants).
+pub struct Moments(pub u64);
+
+impl Moments {
+    pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        from + (to.saturating_sub(from)).mul_f64((self.0 >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
 /// Waits until `done` says so.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(1200);

@@ -191,8 +191,7 @@ impl Sandbox {
         for name in ["out", "bin"] {
             std::fs::create_dir(scratch.path().join(name)).map_err(failed)?;
         }
-        // Held open, so that what is counted there cannot be put out of sight.
-        // Where no command can reach it but by what it is given.
+        // Without a name, so that what is counted there cannot be put out of sight.
         let network = tempfile::tempfile_in(scratch.path()).map_err(failed)?;
         if let Some(cache) = &cache {
             for name in &cache.compilers {
