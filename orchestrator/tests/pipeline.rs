@@ -207,6 +207,7 @@ fn plan(root: &Path) -> Plan {
             machine: Default::default(),
             vcpus: 1,
             memory: ByteSize::gib(1),
+            cpu: None,
             root: Default::default(),
             network: Default::default(),
             append: Vec::new(),
@@ -221,6 +222,7 @@ fn plan(root: &Path) -> Plan {
         cells: vec![cell],
         skipped: Vec::new(),
         deadlines: Deadlines { boot: None, test: None },
+        instructions: Default::default(),
         allow: Vec::new(),
         allow_identical: false,
     }

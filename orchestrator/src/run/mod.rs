@@ -7,6 +7,7 @@ pub mod folder;
 pub mod host;
 pub mod journal;
 pub mod leftovers;
+pub mod phases;
 pub mod pipeline;
 mod program;
 pub mod result;

@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::behaviour::{Observations, Row, Verdict};
+use crate::compare::metrics::{MetricResult, MetricVerdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::compare::warnings::WarningChange;
@@ -173,6 +174,9 @@ pub struct TestResult {
     /// What it observed; none without results of both variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<BehaviourResult>,
+    /// What it measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricResult>,
 }
 
 fn once() -> NonZeroU16 {
@@ -263,6 +267,7 @@ impl TestResult {
     pub fn exit_code(&self) -> ExitCode {
         let faults = self.faults.iter().map(Fault::exit_code);
         let behaviour = match &self.behaviour {
+            None if !self.metrics.is_empty() => ExitCode::Acceptable,
             None => ExitCode::Inconclusive,
             Some(behaviour) if behaviour.observations.values().all(Observations::is_empty) => {
                 ExitCode::Inconclusive
@@ -275,6 +280,9 @@ impl TestResult {
                 ExitCode::worst([verdict, snapshot])
             }
         };
-        ExitCode::worst(faults.chain([behaviour]))
+        let gates = self.metrics.iter().filter(|metric| metric.gate);
+        let metrics = gates
+            .map(|metric| metric.verdict.map_or(ExitCode::Acceptable, MetricVerdict::exit_code));
+        ExitCode::worst(faults.chain([behaviour]).chain(metrics))
     }
 }
