@@ -10,6 +10,7 @@ mod measure;
 mod patch_files;
 mod range;
 pub mod resolve;
+mod robust;
 mod series_file;
 mod tests;
 pub mod variant;
@@ -69,6 +70,9 @@ pub struct Cell {
     pub tests: Vec<Test>,
     /// The kernels to compare, in the order of building.
     pub variants: Vec<VariantName>,
+    /// The cell that it repeats on another kernel or CPU, by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variation_of: Option<String>,
 }
 
 impl Cell {

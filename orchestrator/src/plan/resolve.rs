@@ -135,6 +135,7 @@ impl Resolver<'_> {
         let guests = self.guests();
         let tests = self.tests(&guests);
         let (cells, skipped) = self.cells(&kernels, &configs, &guests, &tests);
+        let cells = self.with_variations(cells);
         let mut ids = BTreeSet::new();
         if let Some(twice) = cells.iter().find(|cell| !ids.insert(cell.id())) {
             self.report("", format!("the plan spans the cell {} twice", twice.id()));
@@ -363,6 +364,7 @@ impl Resolver<'_> {
                             guest: guest.clone(),
                             tests: tests.clone(),
                             variants: variants.clone(),
+                            variation_of: None,
                         });
                     }
                 }

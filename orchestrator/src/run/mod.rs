@@ -11,4 +11,5 @@ pub mod phases;
 pub mod pipeline;
 mod program;
 pub mod result;
+pub mod robust;
 pub mod selection;

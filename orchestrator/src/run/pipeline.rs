@@ -18,7 +18,7 @@ use super::result::{
     VariantResult,
 };
 pub use super::selection::Selection;
-use super::{phases, program};
+use super::{phases, program, robust};
 use crate::compare::behaviour::{self, Observations, Verdict};
 use crate::compare::{metrics, snapshot, splats, warnings};
 use crate::fault::{Blame, ExitCode, Fault, escape};
@@ -110,6 +110,7 @@ pub async fn run(
         faults: Vec::new(),
         unchecked: Vec::new(),
         skipped: plan.skipped.clone(),
+        robustness: Vec::new(),
         cells: Vec::new(),
     };
     note_overrides(plan, events);
@@ -132,6 +133,8 @@ pub async fn run(
                 config: cell.config.name.clone(),
                 overrides: cell.config.overrides.clone(),
                 guest: cell.guest.name.clone(),
+                variation_of: cell.variation_of.clone(),
+                cpu: cell.guest.cpu.clone(),
                 initramfs: None,
                 variants: BTreeMap::new(),
                 identical: false,
@@ -152,6 +155,7 @@ pub async fn run(
         let interrupted = experiment.interrupted();
         result.cells.push(experiment.finish());
         result.environment.accelerator = boot.accelerator();
+        result.robustness = robust::summarise(&result.cells);
         result.settle();
         // Written after every cell: nothing that was measured is lost later.
         if let Err(fault) = folder.write_result(&result) {
@@ -238,7 +242,9 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
             ));
             continue;
         }
-        for expect in cell.series.expect.iter().filter(|_| done.faults.is_empty()) {
+        // A variation counts, and observes nothing.
+        let looks = done.faults.is_empty() && cell.variation_of.is_none();
+        for expect in cell.series.expect.iter().filter(|_| looks) {
             let key = (
                 cell.series.name.as_str(),
                 cell.kernel.name.as_str(),
@@ -259,6 +265,9 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
     }
     lines.into_iter().collect()
 }
+
+/// Start phases of each figure of a variation.
+const VARIATION_PHASES: u16 = 2;
 
 /// One boot of a test in a variant.
 #[derive(Debug, Clone, Copy)]
@@ -478,11 +487,18 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         chain
     }
 
+    /// Start phases of what is measured. There are many variations of a cell, and their
+    /// question is of signs.
+    fn phases(&self) -> u16 {
+        let phases = self.plan.instructions.phases;
+        if self.cell.variation_of.is_some() { phases.min(VARIATION_PHASES) } else { phases }
+    }
+
     /// The boots of one test in one variant.
     fn turns(&self, test: &Test) -> Vec<Turn> {
         let boots = self.selection.boots.get();
         let phases = match test.measure {
-            Some(_) => phases::schedule(self.plan.instructions.phases, boots),
+            Some(_) => phases::schedule(self.phases(), boots),
             None => vec![0; usize::from(boots)],
         };
         (1..).zip(phases).map(|(number, phase)| Turn { number, phase }).collect()
@@ -545,6 +561,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             _ => format!("{}, boot {number}", self.task(variant, &test.id())),
         };
         let counted = test.measure == Some(Measure::Instructions);
+        let offset_ns = phases::offset_ns(phase, self.phases());
         let start = u64::try_from(phases::START.as_millis()).unwrap_or(u64::MAX);
         let mut folder = self.folder.boot(&self.cell.id(), variant, &test.id());
         if number > 1 {
@@ -556,7 +573,7 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             test: test.name.clone(),
             parameters: test.parameters.clone(),
             measure: test.measure.map(|measure| measure.name().to_owned()),
-            offset_ns: phases::offset_ns(phase, self.plan.instructions.phases),
+            offset_ns,
             start_at_ms: counted.then_some(start),
             program: self.payload.programs.get(&test.id()).cloned(),
         };

@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
+use super::robust::Robust;
 use crate::compare::behaviour::{Observations, Row, Verdict};
 use crate::compare::metrics::{MetricResult, MetricVerdict};
 use crate::compare::snapshot::SnapshotState;
@@ -44,6 +45,9 @@ pub struct RunResult {
     /// Combinations that were not run, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
+    /// What of the counted figures holds on every kernel and CPU that was tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub robustness: Vec<Robust>,
     /// One entry for each (series, kernel, config, guest).
     pub cells: Vec<CellResult>,
 }
@@ -91,6 +95,12 @@ pub struct CellResult {
     pub overrides: Vec<Override>,
     /// Name of the guest.
     pub guest: String,
+    /// The cell that it repeats on another kernel or CPU, by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variation_of: Option<String>,
+    /// The CPU model that it asks QEMU for, where it asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     /// Hash of the initramfs that all guests of the cell started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initramfs: Option<String>,
