@@ -2,9 +2,14 @@
 //! What people and programs read of a run, always from its result.
 
 pub mod console;
+mod foreign;
 pub mod json;
 pub mod ktap;
+mod metrics;
+mod number;
 pub mod progress;
 pub mod reading;
+#[cfg(test)]
+mod sample;
 pub mod terminal;
 mod warnings;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use kvet_records::Value;
 
-use super::warnings;
+use super::{metrics, warnings};
 use crate::compare::behaviour::{Row, Verdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::fault::{ExitCode, Fault, escape};
@@ -49,9 +49,9 @@ pub fn render(result: &RunResult, color: bool) -> String {
     page.out
 }
 
-const RED: &str = "31";
-const GREEN: &str = "32";
-const YELLOW: &str = "33";
+pub(super) const RED: &str = "31";
+pub(super) const GREEN: &str = "32";
+pub(super) const YELLOW: &str = "33";
 const BOLD: &str = "1";
 
 struct Page {
@@ -146,7 +146,13 @@ impl Page {
                     self.line(&format!("  the same in {} boots of each variant", test.boots));
                 }
             }
-            None => self.line(&format!("  {}: no result", test.name)),
+            None if test.metrics.is_empty() => self.line(&format!("  {}: no result", test.name)),
+            None => {}
+        }
+        if !test.metrics.is_empty() {
+            for line in metrics::lines(test, &|style, text| self.paint(style, text)) {
+                self.line(&line);
+            }
         }
         for reason in &test.skips {
             self.line(&format!("    skipped: {reason}"));
