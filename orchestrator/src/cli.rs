@@ -25,6 +25,7 @@ use crate::kernel::build::Builder;
 use crate::mutants::{self, Mutants};
 use crate::plan::Plan;
 use crate::plan::resolve::{Overrides, find_plan, resolve, resolve_with};
+use crate::report::cover_letter::{self, Machines};
 use crate::report::{json, progress, terminal};
 use crate::run::event::Events;
 use crate::run::folder::{RunFolder, read_result};
@@ -198,6 +199,10 @@ impl Cli {
                         print(&terminal::render(&result, self.global.color(&std::io::stdout())))
                     }
                     Format::Json => print(&String::from_utf8_lossy(&json::pretty(&result))),
+                    Format::CoverLetter => {
+                        let machines = Machines::read(run, &result, &guest::tests());
+                        print(&cover_letter::render(&result, &machines));
+                    }
                 }
                 Ok(result.exit_code)
             }

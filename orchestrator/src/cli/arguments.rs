@@ -231,8 +231,12 @@ pub(super) enum Inspect {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Format {
+    /// For people.
     Terminal,
+    /// All of it, for programs.
     Json,
+    /// Tables for a series' cover letter: ASCII, at most 72 columns.
+    CoverLetter,
 }
 
 /// A size with its unit: 20 alone would be 20 bytes, which nobody means.

@@ -24,7 +24,7 @@ pub(super) fn lines(metrics: &[MetricResult]) -> Vec<String> {
     let more = out.len().saturating_sub(MAX_LINES);
     if more > 0 {
         out.truncate(MAX_LINES);
-        out.push(format!("foreign work in {more} figures more"));
+        out.push(format!("{more} figures more"));
     }
     out
 }
@@ -59,7 +59,7 @@ fn line(metric: &MetricResult, all: &[MetricResult]) -> Option<String> {
         true => String::new(),
         false => format!(" ({})", of.join(", ")),
     };
-    Some(format!("foreign work in {}: {}{of}", title(metric), counts.join(", ")))
+    Some(format!("{}: {}{of}", title(metric), counts.join(", ")))
 }
 
 /// What the windows of half of that metric's figures do not exceed.
@@ -94,7 +94,7 @@ mod tests {
             metric("latency", &[("vlen", 4)], (&[10.0], &[10.0])).beside(beside(3, 4)),
         ];
         let metrics = metrics.map(|metric| metric.result());
-        assert_eq!(lines(&metrics), ["foreign work in latency vlen=4: 3-4 switches"]);
+        assert_eq!(lines(&metrics), ["latency vlen=4: 3-4 switches"]);
         assert!(lines(&metrics[..2]).is_empty());
     }
 
@@ -104,7 +104,7 @@ mod tests {
         let mut one = one.beside([("kworkers", (0, 0))]).result();
         let patched = one.figures.get_mut(&VariantName::Patched).unwrap();
         patched.beside.insert("kworkers".to_owned(), (0, 1));
-        assert_eq!(lines(&[one]), ["foreign work in latency: 0-1 kworkers (patched)"]);
+        assert_eq!(lines(&[one]), ["latency: 0-1 kworkers (patched)"]);
         let all = metric("access", &[], (&[10.0], &[10.0])).beside([("switches", (2062, 3097))]);
         assert!(lines(&[all.result()]).is_empty());
     }

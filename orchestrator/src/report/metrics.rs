@@ -33,9 +33,14 @@ pub(super) fn lines(test: &TestResult, paint: &dyn Fn(&str, &str) -> String) -> 
             table(&mut out, &group, &variants, paint);
         }
     }
-    out.extend(foreign::lines(metrics).iter().map(|line| format!("    {}", escape(line))));
+    let foreign = foreign::lines(metrics);
+    out.extend(foreign.iter().map(|line| format!("    foreign work in {}", escape(line))));
     if variants.len() > 1 {
-        out.push(format!("  metrics: {}", summary(metrics)));
+        let gate = match metrics.iter().any(|metric| metric.gate) {
+            true => "they count for the exit code, as the plan says (`gate: true`)",
+            false => "they do not change the exit code, since the plan does not say `gate: true`",
+        };
+        out.push(format!("  metrics: {}; {gate}", summary(metrics)));
     }
     out
 }
@@ -180,7 +185,7 @@ fn verdict(metric: &MetricResult, paint: &dyn Fn(&str, &str) -> String) -> Strin
     format!("  {}", paint(style, &verdict.to_string()))
 }
 
-/// How many came to what, and whether that counts.
+/// How many came to what.
 pub(super) fn summary(metrics: &[MetricResult]) -> String {
     use MetricVerdict::{Improved, Inconclusive, Regressed, Unchanged};
     let verdicts = [Some(Improved), Some(Regressed), Some(Inconclusive), Some(Unchanged), None];
@@ -193,11 +198,7 @@ pub(super) fn summary(metrics: &[MetricResult]) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let gate = match metrics.iter().any(|metric| metric.gate) {
-        true => "they count for the exit code, as the plan says (`gate: true`)",
-        false => "they do not change the exit code, since the plan does not say `gate: true`",
-    };
-    format!("{}; {gate}", counts.join(", "))
+    counts.join(", ")
 }
 
 #[cfg(test)]

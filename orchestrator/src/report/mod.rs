@@ -2,6 +2,7 @@
 //! What people and programs read of a run, always from its result.
 
 pub mod console;
+pub mod cover_letter;
 mod foreign;
 pub mod json;
 pub mod ktap;
