@@ -204,6 +204,7 @@ pub(super) fn summary(metrics: &[MetricResult]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Fault;
     use crate::report::sample::{measured, metric};
 
     fn shown(test: &TestResult) -> String {
@@ -256,6 +257,18 @@ mod tests {
             lines[24].starts_with("  metrics: 20 improved, 20 unchanged; they count"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_measured_test_that_one_kernel_did_not_complete_is_no_test_of_neither() {
+        let mut lone = metric("latency", &[], (&[5.0, 7.0], &[])).result();
+        lone.figures.remove(&VariantName::Patched);
+        let mut test = measured("t.instructions", vec![lone]);
+        test.faults.push(Fault::kernel("patched: oops"));
+        let conclusion = test.conclusion(2).unwrap();
+        assert!(conclusion.starts_with("base completes this test and patched does not"));
+        test.metrics.clear();
+        assert!(test.conclusion(2).unwrap().starts_with("neither kernel"));
     }
 
     #[test]

@@ -253,6 +253,7 @@ impl TestResult {
         }
         let completed = |variant| {
             self.behaviour.as_ref().is_some_and(|found| found.observations.contains_key(&variant))
+                || self.metrics.iter().any(|metric| metric.figures.contains_key(&variant))
         };
         match (completed(VariantName::Base), completed(VariantName::Patched)) {
             (true, true) => None,
