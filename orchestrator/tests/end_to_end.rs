@@ -64,6 +64,10 @@ fn the_demo_sees_what_the_series_changes_and_a_second_run_builds_nothing() {
     let report = project.kvet(&["report", "kvet-runs/latest", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     assert_eq!((report.code, json["schema"].as_str()), (0, Some("kvet/run/1")));
+    let letter = project.kvet(&["report", "kvet-runs/latest", "--format", "cover-letter"]);
+    assert_eq!(letter.code, 0);
+    assert!(letter.stdout.contains("\n    kicks.cold: 9 -> 5\n"), "{}", letter.stdout);
+    assert!(letter.stdout.contains("This run measured nothing"), "{}", letter.stdout);
     for file in ["console.log", "kvet.sh", "qemu-arguments", "qmp.log", "records.jsonl"] {
         let folder =
             "kvet-runs/latest/boots/khugepaged-cold.debian-6.12.microvm.up/base/khugepaged_cold";

@@ -205,7 +205,7 @@ pub(super) fn summary(metrics: &[MetricResult]) -> String {
 mod tests {
     use super::*;
     use crate::fault::Fault;
-    use crate::report::sample::{measured, metric};
+    use crate::report::sample::{self, measured, metric};
 
     fn shown(test: &TestResult) -> String {
         lines(test, &|_, text| text.to_owned()).join("\n")
@@ -269,6 +269,17 @@ mod tests {
         assert!(conclusion.starts_with("base completes this test and patched does not"));
         test.metrics.clear();
         assert!(test.conclusion(2).unwrap().starts_with("neither kernel"));
+    }
+
+    #[test]
+    fn the_report_of_a_run_has_the_figures_with_their_colours() {
+        let worse = metric("latency", &[], (&[5.0, 5.0], &[6.0, 6.0])).result();
+        let tests = vec![measured("t.instructions", vec![worse])];
+        let result = sample::run("plan", vec![sample::cell("series", "up", tests)]);
+        let page = terminal::render(&result, true);
+        assert!(page.contains("+20.00%  \u{1b}[31mregressed\u{1b}[0m\n"), "{page}");
+        assert!(page.contains("exit 0: acceptable") && !page.contains("no result"), "{page}");
+        assert!(!terminal::render(&result, false).contains('\u{1b}'));
     }
 
     #[test]
