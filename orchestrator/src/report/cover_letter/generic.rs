@@ -9,7 +9,6 @@ use crate::report::metrics::groups;
 
 /// A table for each metric.
 pub(super) fn write(letter: &mut Letter, section: &Section) {
-    section.write_parameters(letter);
     let mut marks = Marks::default();
     for group in groups(&section.test.metrics) {
         letter.paragraph(&format!("{} ({}):", group[0].name, group[0].unit));

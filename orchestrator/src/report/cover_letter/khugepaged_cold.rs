@@ -23,7 +23,6 @@ pub(super) fn write(letter: &mut Letter, section: &Section) -> bool {
          hot tasks read at random. Seconds are guest time: one for each billion instructions, \
          plus idle time.",
     );
-    section.write_parameters(letter);
     let mut marks = Marks::default();
     for advice in advices {
         letter.table(&table(section, advice, &mut marks));

@@ -94,8 +94,8 @@ struct Section<'a> {
 
 impl Section<'_> {
     fn write(&self, letter: &mut Letter) {
-        letter.heading(&self.test.name, '-');
         let name = self.test.name.split('.').next().unwrap_or_default();
+        letter.heading(&format!("{name}, counted"), '-');
         let known = match name {
             "process_madvise" => process_madvise::write(letter, self),
             "thp_disable" => thp_disable::write(letter, self),
@@ -112,23 +112,22 @@ impl Section<'_> {
                 foreign.join("; ")
             ));
         }
-        letter.paragraph(&format!("Verdicts: {}.", metrics::summary(&self.test.metrics)));
-    }
-
-    /// `memory=32MiB, vlen=1,2`; empty where nobody knows.
-    fn parameters(&self) -> String {
-        let parameters = self.machine.map(|machine| &machine.parameters).into_iter().flatten();
-        let words: Vec<String> =
-            parameters.map(|(name, value)| format!("{name}={value}")).collect();
-        words.join(", ")
-    }
-
-    /// A paragraph with the test's parameters, where they are known.
-    fn write_parameters(&self, letter: &mut Letter) {
         let parameters = self.parameters();
         if !parameters.is_empty() {
             letter.paragraph(&format!("Parameters: {parameters}."));
         }
+        letter.paragraph(&format!("Verdicts: {}.", metrics::summary(&self.test.metrics)));
+    }
+
+    /// The test's parameters: `memory=32MiB, vlen=1,2`, or what its name has of them.
+    fn parameters(&self) -> String {
+        if self.machine.is_none() && self.test.name.split('.').count() > 2 {
+            return format!("as in {}", self.test.name);
+        }
+        let parameters = self.machine.map(|machine| &machine.parameters).into_iter().flatten();
+        let words: Vec<String> =
+            parameters.map(|(name, value)| format!("{name}={value}")).collect();
+        words.join(", ")
     }
 }
 
