@@ -45,6 +45,11 @@ pub(super) fn lines(test: &TestResult, paint: &dyn Fn(&str, &str) -> String) -> 
     out
 }
 
+/// A test in one line.
+pub(super) fn brief(test: &TestResult) -> String {
+    format!("{}: {}", escape(&test.name), summary(&test.metrics))
+}
+
 /// What the figures are.
 fn what(metrics: &[MetricResult]) -> String {
     let counts = metrics.iter().flat_map(|metric| metric.figures.values());

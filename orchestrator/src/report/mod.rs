@@ -10,6 +10,7 @@ mod metrics;
 mod number;
 pub mod progress;
 pub mod reading;
+mod robust;
 #[cfg(test)]
 mod sample;
 pub mod terminal;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use kvet_records::Value;
 
-use super::{metrics, warnings};
+use super::{metrics, robust, warnings};
 use crate::compare::behaviour::{Row, Verdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::fault::{ExitCode, Fault, escape};
@@ -33,6 +33,12 @@ pub fn render(result: &RunResult, color: bool) -> String {
     }
     for cell in &result.cells {
         page.cell(cell);
+    }
+    for line in robust::lines(&result.robustness) {
+        page.line(&escape(&line));
+    }
+    if !result.robustness.is_empty() {
+        page.line("");
     }
     for line in &result.unchecked {
         let line = page.paint(YELLOW, &format!("not checked: {}", escape(line)));
@@ -119,7 +125,12 @@ impl Page {
             self.fault("  ", fault);
         }
         for test in &cell.tests {
-            self.test(test, cell.variants.len());
+            // Many, and summed up for all of them.
+            let brief = cell.variation_of.is_some() && test.faults.is_empty();
+            match brief && !test.metrics.is_empty() {
+                true => self.line(&format!("  {}", metrics::brief(test))),
+                false => self.test(test, cell.variants.len()),
+            }
         }
         for row in &cell.splats {
             let allowed = match &row.allowed {

@@ -14,11 +14,13 @@ mod thp_disable;
 
 use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::SplatVerdict;
-use crate::report::{foreign, metrics};
+use crate::report::number::change;
+use crate::report::{foreign, metrics, robust};
 use crate::run::result::{CellResult, RunResult, TestResult};
+use crate::run::robust::Place;
 
 pub use machine::{Machine, Machines};
-use text::Letter;
+use text::{Letter, Table};
 
 /// Most problems that are listed; the report for people has all.
 const MAX_PROBLEMS: usize = 12;
@@ -46,6 +48,7 @@ pub fn render(result: &RunResult, machines: &Machines) -> String {
         }
         behaviour::write(&mut letter, group);
     }
+    robustness(&mut letter, result);
     problems(&mut letter, result);
     commands(&mut letter, result);
     letter.finish()
@@ -54,7 +57,8 @@ pub fn render(result: &RunResult, machines: &Machines) -> String {
 /// The cells of one series on one kernel; they differ in their guests.
 fn groups(result: &RunResult) -> Vec<Vec<&CellResult>> {
     let mut groups: Vec<Vec<&CellResult>> = Vec::new();
-    for cell in &result.cells {
+    // Of variations, what holds in all of them is told.
+    for cell in result.cells.iter().filter(|cell| cell.variation_of.is_none()) {
         let key =
             |cell: &CellResult| (cell.series.clone(), cell.kernel.clone(), cell.config.clone());
         match groups.iter_mut().find(|group| key(group[0]) == key(cell)) {
@@ -128,6 +132,31 @@ impl Section<'_> {
         let words: Vec<String> =
             parameters.map(|(name, value)| format!("{name}={value}")).collect();
         words.join(", ")
+    }
+}
+
+/// What holds with other configs and CPUs, where that was tried.
+fn robustness(letter: &mut Letter, result: &RunResult) {
+    for group in robust::groups(&result.robustness) {
+        let name = group.test.split('.').next().unwrap_or_default();
+        letter.heading(&format!("{name}, counted elsewhere"), '-');
+        letter.paragraph(&format!(
+            "The change in percent on {} combinations of config and CPU, {} among them; claimed \
+             is only what has the same verdict in all of them.",
+            group.places, group.cell
+        ));
+        let mut table = Table::new(&["", "claim", "least", "most"]);
+        for row in &group.rows {
+            let percent = |place: &Place| change(place.delta_percent);
+            let (least, most) = (percent(&row.least), percent(&row.most));
+            table.row([robust::title(row), robust::claim(row), least, most]);
+        }
+        if !group.rows.is_empty() {
+            letter.table(&table);
+        }
+        if group.unchanged > 0 {
+            letter.paragraph(&format!("Unchanged in all of them: {} more.", group.unchanged));
+        }
     }
 }
 

@@ -203,6 +203,28 @@ fn a_run_without_figures_is_said_to_have_none() {
     insta::assert_snapshot!(letter(&result, None));
 }
 
+#[test]
+fn variations_are_told_by_what_holds_in_all_of_them() {
+    use crate::compare::metrics::MetricVerdict::{Improved, Unchanged};
+    use crate::report::robust::sample;
+    let mut result = madvise();
+    let mut variation = result.cells[1].clone();
+    (variation.config, variation.variation_of) = ("distribution".to_owned(), Some("x".to_owned()));
+    result.cells.push(variation);
+    let before = letter(&result, None);
+    assert!(!before.contains("distribution"), "{before}");
+    result.robustness = vec![
+        sample("latency", Some(Improved), 3),
+        sample("call", None, 3),
+        sample("locks", Some(Unchanged), 3),
+    ];
+    let text = letter(&result, None);
+    let start = text.find("process_madvise, counted").unwrap();
+    assert!(text[start..].contains("  latency vlen=2  improved  -26.50  -8.25\n"), "{text}");
+    assert!(text.contains("  call vlen=2     no claim  -26.50  -8.25\n"), "{text}");
+    assert!(text.contains("Unchanged in all of them: 1 more."), "{text}");
+}
+
 proptest! {
     #[test]
     fn nothing_that_a_guest_or_a_series_says_breaks_the_form(
