@@ -102,7 +102,7 @@ fn read(mapping: &Mapping, count: usize, seed: u64) -> u64 {
     let from = tsc();
     for _ in 0..count {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let word = (state >> 32) * words >> 32;
+        let word = ((state >> 32) * words) >> 32;
         black_box(mapping.word(word as usize * size_of::<u64>()));
     }
     tsc() - from
