@@ -101,3 +101,47 @@ fn other_folders_users_caches_and_rooms_give_the_same_bytes() {
     }
     println!("images {first:?}");
 }
+
+#[test]
+fn what_the_assembler_takes_in_is_never_that_of_another_build() {
+    let tiny = Tiny::new();
+    // An object whose content is in another file, as the compressed kernel is.
+    // Its dependencies are written down, as kbuild has it: ccache then trusts them.
+    tiny.change("Makefile", "init/main.o\n", "init/main.o mm/data.o mm/blob.o\n");
+    let rule = |object: &str, source: &str| {
+        format!("{object}: {source} mm/payload\n\t@gcc -Wp,-MMD,$@.d -c -o $@ $<\n")
+    };
+    let rules = [rule("mm/data.o", "mm/data.S"), rule("mm/blob.o", "mm/blob.c")].concat();
+    tiny.change("Makefile", "vmlinux: $(OBJECTS)", &format!("{rules}vmlinux: $(OBJECTS)"));
+    tiny.write("linux/mm/data.S", ".incbin \"mm/payload\"\n");
+    tiny.write(
+        "linux/mm/blob.c",
+        "asm(\".section .rodata; .incbin \\\"mm/payload\\\"; .text\");\n",
+    );
+    tiny.write("linux/mm/payload", "taken-in-1\n");
+    tiny.commit("mm: take a file in");
+    tiny.git(&["tag", "--force", "v6.12.3"]);
+    tiny.write("linux/mm/payload", "taken-in-2\n");
+    tiny.commit("mm: another file");
+    tiny.folder("more", "HEAD", "direction: forward");
+    tiny.plan("more", "");
+    let ended = tiny.kvet(&["build", "mine"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let image = |variant: &str| {
+        let text = std::fs::read(tiny.path("kvet-runs/latest/result.json")).unwrap();
+        let result: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let key =
+            result["cells"][0]["variants"][variant]["build"]["key"].as_str().unwrap().to_owned();
+        std::fs::read(tiny.path("cache/images").join(key).join("image")).unwrap()
+    };
+    let count =
+        |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).filter(|at| *at == word).count();
+    assert_eq!(
+        (count(&image("base"), b"taken-in-1"), count(&image("base"), b"taken-in-2")),
+        (2, 0)
+    );
+    assert_eq!(
+        (count(&image("patched"), b"taken-in-1"), count(&image("patched"), b"taken-in-2")),
+        (0, 2)
+    );
+}

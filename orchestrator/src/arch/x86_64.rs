@@ -11,6 +11,9 @@ pub const SRCARCH: &str = "x86";
 pub const MAKE_TARGET: &str = "bzImage";
 /// Where kbuild leaves it.
 pub const IMAGE_PATH: &str = "arch/x86/boot/bzImage";
+/// Folder in which kbuild compresses the kernel for the image, as files of this stem
+/// with the compressor's name behind it (arch/x86/boot/compressed/Makefile).
+pub const COMPRESSED: (&str, &str) = ("arch/x86/boot/compressed", "vmlinux.bin.");
 /// The console on the first serial port.
 pub const CONSOLE: &str = "ttyS0";
 

@@ -22,6 +22,37 @@ pub struct CompilerCache {
     pub read_only: bool,
 }
 
+impl CompilerCache {
+    /// What stands for a compiler. In depend mode ccache does not see what an object
+    /// takes in by the assembler's `.incbin`, which dependency files do not name: the
+    /// compressed kernel is the content of one such object, and two kernels of one
+    /// compressed size would be the same to it. So assembler files, and C files that
+    /// have the word, are compiled without it.
+    pub(super) fn stand_in(&self, compiler: &str) -> String {
+        let compiler = self.compiler(compiler);
+        let (cache, compiler) = (quote(&self.program), quote(&compiler));
+        format!(
+            "#!/bin/sh\nfor word do\n\tcase $word in\n\t*.S) plain=1 ;;\n\t*.c) if grep -q incbin -- \"$word\"; then plain=1; fi ;;\n\tesac\ndone\nif [ \"${{plain-}}\" ]; then\n\texport CCACHE_DISABLE=1\n\texec {compiler} \"$@\"\nfi\nexec {cache} {compiler} \"$@\"\n"
+        )
+    }
+
+    /// The compiler in `PATH` that is not ccache under its name.
+    fn compiler(&self, name: &str) -> PathBuf {
+        let cache = std::fs::canonicalize(&self.program).ok();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
+        let real = |place: &PathBuf| {
+            std::fs::canonicalize(place).is_ok_and(|file| file.is_file() && Some(file) != cache)
+        };
+        places.find(real).unwrap_or_else(|| name.into())
+    }
+}
+
+/// A path as one word of a shell.
+fn quote(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
 /// Most bytes of compiled objects that are kept: some hundred full builds of a
 /// small kernel.
 pub(super) const CCACHE_SIZE: &str = "4G";
@@ -78,6 +109,37 @@ pub fn compiler_cache(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_in_other_files_is_compiled_without_ccache() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        // In the place of ccache and of what it would run.
+        std::fs::write(at("ccache"), "#!/bin/sh\necho cached\n").unwrap();
+        std::fs::set_permissions(at("ccache"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let cache = CompilerCache {
+            program: at("ccache"),
+            folder: at("objects"),
+            compilers: vec!["true"],
+            read_only: false,
+        };
+        std::fs::write(at("stand-in"), cache.stand_in("true")).unwrap();
+        std::fs::write(at("plain.c"), "int x;\n").unwrap();
+        std::fs::write(at("takes.c"), "asm(\".incbin \\\"file\\\"\");\n").unwrap();
+        std::fs::write(at("piggy.S"), "").unwrap();
+        let cached = |arguments: &[&str]| {
+            let mut sh = std::process::Command::new("/bin/sh");
+            sh.current_dir(folder.path()).arg("stand-in").args(arguments);
+            let output = sh.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            !output.stdout.is_empty()
+        };
+        assert!(cached(&["-O2", "-c", "-o", "plain.o", "plain.c"]));
+        assert!(cached(&["--version"]));
+        assert!(!cached(&["-c", "takes.c"]));
+        assert!(!cached(&["-D__ASSEMBLY__", "-c", "-o", "piggy.o", "piggy.S"]));
+    }
 
     #[test]
     fn ccaches_log_is_counted() {

@@ -13,6 +13,7 @@ mod session;
 mod watchdog;
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -195,8 +196,10 @@ impl Sandbox {
         let network = tempfile::tempfile_in(scratch.path()).map_err(failed)?;
         if let Some(cache) = &cache {
             for name in &cache.compilers {
-                let link = scratch.path().join("bin").join(name);
-                std::os::unix::fs::symlink(&cache.program, link).map_err(failed)?;
+                let script = scratch.path().join("bin").join(name);
+                std::fs::write(&script, cache.stand_in(name)).map_err(failed)?;
+                let mode = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(&script, mode).map_err(failed)?;
             }
         }
         let decoy = match &*self.kind {

@@ -5,6 +5,7 @@
 
 mod estimate;
 mod fence;
+mod payload;
 mod record;
 mod tree;
 
@@ -29,7 +30,7 @@ pub use record::{Heard, Record};
 use tree::BuildTree;
 
 /// Changes to how images are built change this.
-const RECIPE: &str = "build/1";
+const RECIPE: &str = "build/2";
 
 /// What is to be built.
 #[derive(Debug, Clone)]

@@ -439,6 +439,7 @@ impl<'a> BuildTree<'a> {
                 .map_err(|error| self.spoilt(from, &error))
         };
         std::fs::create_dir(&entry).map_err(|error| Fault::io("make a store entry", &error))?;
+        super::payload::check(&self.folder)?;
         copy(x86_64::IMAGE_PATH, "image")?;
         copy("vmlinux", "vmlinux")?;
         copy(".config", "config")?;
