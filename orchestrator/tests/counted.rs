@@ -175,6 +175,7 @@ async fn counts_are_the_same_from_every_saved_machine_and_cold_boot() {
             }
             let lines = differences(expected, &found);
             println!("{name}: {how}{beside}: {} figures, {} differ", found.len(), lines.len());
+            lines.iter().for_each(|line| println!("  {line}"));
             unlike.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
         }
     }

@@ -11,6 +11,7 @@ mod console;
 mod job;
 mod mounts;
 mod output;
+mod pause;
 mod ports;
 mod relay;
 mod start;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use kvet_records::{Outcome, PROTOCOL_VERSION, Record};
 use rustix::system::{RebootCommand, reboot, uname};
 
-use ports::{Heart, Ports, Wait};
+use ports::{Heart, Ports};
 
 /// Time for the last record to leave the machine, unless `kvet.drain_ms=` on the
 /// kernel's command line says otherwise. Under TCG a port has taken a write when the
@@ -62,13 +63,14 @@ fn run() -> Result<(), String> {
     let command_line = std::fs::read_to_string("/proc/cmdline")
         .map_err(|error| format!("read /proc/cmdline: {error}"))?;
     let heart = Heart::from_command_line(&command_line);
-    let mut ports = Ports::open(heart, Wait::from_command_line(&command_line))?;
+    let mut ports = Ports::open(heart)?;
     ports.send(&Record::Hello {
         protocol: PROTOCOL_VERSION,
         release: uname().release().to_string_lossy().into_owned(),
         command_line: command_line.trim_end().to_owned(),
     })?;
-    let line = ports.wait_for_job()?;
+    let counted = pause::pause(&command_line)?;
+    let line = ports.wait_for_job(counted)?;
     let ready = job::parse(&line).and_then(|job| match start::wait(job.start_at_ms) {
         Ok(()) => Ok(job),
         Err(reason) => Err((job.id, reason)),

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::spec::{Accelerator, VmSpec};
+use super::spec::{Accelerator, PAUSE_PORT, VmSpec};
 use crate::plan::manifest::{MachineType, Network};
 use kvet_records::{JOB_PORT, RECORDS_PORT};
 
@@ -44,6 +44,10 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     if spec.counted {
         // A nanosecond is one instruction, and idle time passes at once.
         option("icount", "shift=0,sleep=off".to_owned());
+        // What the guest writes there stops it at that instruction, until kvet lets it on.
+        option("device", format!("pvpanic,ioport={PAUSE_PORT}"));
+        let by_hand = *channels == Channels::ByHand;
+        option("action", format!("panic={}", if by_hand { "none" } else { "pause" }));
     }
     option("seed", spec.seed.to_string());
     option("rtc", "base=2026-01-01,clock=vm".to_owned());
@@ -168,7 +172,7 @@ mod tests {
     fn a_counted_guest_counts() {
         let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
         let words = |counted| arguments(&VmSpec { counted, ..spec() }, &channels).join(" ");
-        assert!(words(true).contains("-icount shift=0,sleep=off"));
+        assert!(words(true).contains("-icount shift=0,sleep=off -device pvpanic,ioport=1285"));
         assert!(!words(false).contains("icount"));
     }
 

@@ -62,8 +62,8 @@ pub fn limits(
     }
 }
 
-/// A guest whose instructions are counted takes some ten times as long to boot (8 to
-/// 14 s where the others take one): a plan's deadlines are meant for the others.
+/// A guest whose instructions are counted executes some times slower than others, which
+/// a plan's deadlines are meant for, and its tests do more.
 const COUNTED: u32 = 10;
 
 /// The longest boot that was seen on this host, kept in the store.

@@ -206,6 +206,12 @@ impl Machine {
         let mut over = watch.decided.is_some();
         while !over {
             watch.look(&streams.screen, events);
+            if watch.goes_on()
+                && let Some(qmp) = control.qmp().await
+            {
+                // A QEMU that does not answer is noticed by its end or at the deadline.
+                let _ = qmp.execute(&qapi::qmp::cont {}).await;
+            }
             if status.is_some() && !console_open && !records_open {
                 break;
             }

@@ -12,6 +12,7 @@ use super::halt::{BootReport, HaltReason};
 use super::machine::BootRequest;
 use super::qmp::QmpEvent;
 use super::splat::{Findings, SplatKind};
+use super::state::Start;
 use crate::host::process::ending;
 use crate::run::event::{Events, RunEvent};
 use crate::transport::virtio::{Session, Stage};
@@ -39,6 +40,10 @@ pub(super) struct Watch<'a> {
     stage: Stage,
     reset_seen: bool,
     told_to_leave: bool,
+    /// A counted guest is about to stop itself.
+    stopping: bool,
+    /// It has.
+    stands: bool,
     /// Where each vCPU of a hung guest stood.
     pub(super) hang: Vec<String>,
 }
@@ -58,6 +63,8 @@ impl<'a> Watch<'a> {
             stage: Stage::Silent,
             reset_seen: false,
             told_to_leave: false,
+            stopping: false,
+            stands: false,
             hang: Vec::new(),
         }
     }
@@ -71,6 +78,11 @@ impl<'a> Watch<'a> {
     }
 
     pub(super) fn event(&mut self, event: &QmpEvent) {
+        // By the port that only its init writes to; it stands when QEMU says so.
+        self.stopping |= event.name == "GUEST_PANICKED" && self.request.spec.counted;
+        if event.name == "STOP" && std::mem::take(&mut self.stopping) {
+            self.stands = true;
+        }
         // With -no-reboot a guest's reset, intended or a triple fault, is a shutdown.
         if event.name == "SHUTDOWN" {
             let reason = event.data["reason"].as_str().unwrap_or_default();
@@ -129,7 +141,16 @@ impl<'a> Watch<'a> {
 
     /// Whether the guest waits for its job and nothing is wrong with it.
     pub(super) fn can_be_saved(&self) -> bool {
-        self.stage == Stage::Up && self.decided.is_none()
+        let stands = self.stands || !self.request.spec.counted;
+        self.stage == Stage::Up && self.decided.is_none() && stands
+    }
+
+    /// Whether a counted guest that booted from power-on stands where others are saved,
+    /// and is to go on now. Asking takes note of it.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let stands = matches!(self.request.start, Start::Cold) && self.stands;
+        self.stands &= !stands;
+        stands
     }
 
     /// Whether the last record that came is whole.
