@@ -11,12 +11,15 @@ use kvet_records::{JOB_PORT, RECORDS_PORT};
 /// How the world is connected to a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channels {
-    /// Sockets that QEMU inherits: nothing in any folder, nothing to guess.
+    /// What QEMU inherits: nothing in any folder, nothing to guess. The console is a
+    /// pair of pipes, the rest are sockets.
     Inherited {
         /// QMP.
         qmp: i32,
-        /// The serial console.
+        /// What the serial console writes.
         console: i32,
+        /// What it reads.
+        keys: i32,
         /// Records from the guest.
         records: i32,
         /// The job for the guest.
@@ -26,6 +29,15 @@ pub enum Channels {
     /// the FIFO pair `job.in` and `job.out` in the folder `$dir`.
     ByHand,
 }
+
+/// What QEMU calls the descriptor that the console writes to.
+pub const CONSOLE_OUT: &str = "/dev/fdset/1";
+/// What it calls the one that the console reads from, once it does.
+pub const CONSOLE_IN: &str = "/dev/fdset/2";
+
+/// Descriptor numbers that QEMU gets what it inherits as.
+pub const CHANNELS: Channels =
+    Channels::Inherited { qmp: 3, console: 4, keys: 5, records: 6, job: 7 };
 
 /// QEMU's arguments, without the program.
 #[must_use]
@@ -60,9 +72,12 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     );
     option("display", "none".to_owned());
     match channels {
-        Channels::Inherited { qmp, console, records, job } => {
-            for (id, fd) in [("qmp", qmp), ("console", console), ("records", records), ("job", job)]
-            {
+        Channels::Inherited { qmp, console, keys, records, job } => {
+            for (set, fd) in [(1, console), (2, keys)] {
+                option("add-fd", format!("fd={fd},set={set}"));
+            }
+            option("chardev", format!("file,id=console,path={CONSOLE_OUT},append=on"));
+            for (id, fd) in [("qmp", qmp), ("records", records), ("job", job)] {
                 option("chardev", format!("socket,id={id},fd={fd}"));
             }
             option("mon", "chardev=qmp,mode=control".to_owned());
@@ -156,22 +171,19 @@ mod tests {
 
     #[test]
     fn the_arguments_of_a_boot() {
-        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
-        insta::assert_snapshot!(arguments(&spec(), &channels).join("\n"));
+        insta::assert_snapshot!(arguments(&spec(), &CHANNELS).join("\n"));
     }
 
     #[test]
     fn a_network_is_restricted_and_its_port_is_the_hosts_choice() {
-        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
-        let words = |network| arguments(&VmSpec { network, ..spec() }, &channels).join(" ");
+        let words = |network| arguments(&VmSpec { network, ..spec() }, &CHANNELS).join(" ");
         assert!(words(Network::User).contains("restrict=on,hostfwd=tcp:127.0.0.1:0-:22"));
         assert!(!words(Network::None).contains("net"));
     }
 
     #[test]
     fn a_counted_guest_counts() {
-        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
-        let words = |counted| arguments(&VmSpec { counted, ..spec() }, &channels).join(" ");
+        let words = |counted| arguments(&VmSpec { counted, ..spec() }, &CHANNELS).join(" ");
         assert!(words(true).contains("-icount shift=0,sleep=off -device pvpanic,ioport=1285"));
         assert!(!words(false).contains("icount"));
     }

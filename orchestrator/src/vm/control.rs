@@ -5,11 +5,14 @@
 use std::io::Write;
 use std::time::Duration;
 
+use qapi::qmp::{ChardevBackend, ChardevCommon, ChardevFile, chardev_change};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::Sender;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
+use super::command_line::{CONSOLE_IN, CONSOLE_OUT};
 use super::evidence::{self, Symbols};
 use super::machine::BootRequest;
 use super::qmp::{Qmp, QmpError, QmpEvent};
@@ -94,8 +97,18 @@ impl Control {
 
     /// Asks the kernel for every CPU's stack and every blocked task's, by sysrq
     /// on the serial line; one that is stuck with interrupts off says nothing.
-    pub async fn ask_for_stacks(&mut self, console: &mut UnixStream) {
+    pub async fn ask_for_stacks(&mut self, console: &mut Sender) {
         let Self::Connected(qmp, _) = self else { return };
+        // On its command line QEMU gives such a console no input.
+        let file = ChardevFile {
+            base: ChardevCommon { logfile: None, logappend: None },
+            append: Some(true),
+            in_: Some(CONSOLE_IN.to_owned()),
+            out: CONSOLE_OUT.to_owned(),
+        };
+        let listen =
+            chardev_change { id: "console".to_owned(), backend: ChardevBackend::file(file.into()) };
+        let _ = tokio::time::timeout(EXAMINE, qmp.execute(&listen)).await;
         for key in [b"l", b"w"] {
             let send_break = qapi::qmp::chardev_send_break { id: "console".to_owned() };
             let asked = tokio::time::timeout(Duration::from_millis(200), qmp.execute(&send_break));

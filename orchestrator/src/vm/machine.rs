@@ -17,12 +17,15 @@ use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
 use kvet_records::Job;
+use rustix::io::ioctl_fionbio;
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::command_line::{Channels, arguments, script};
+use super::command_line::{CHANNELS, arguments, script};
 use super::console::Console;
 use super::control::Control;
 use super::deadline::Limits;
@@ -48,8 +51,9 @@ const EXIT: Duration = Duration::from_secs(2);
 const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// On a scale to 1000; a user's programs have 0, or 200 in some desktops.
 const OOM_SCORE: &str = "500";
-/// Descriptor numbers that QEMU gets its sockets as.
-const CHANNELS: Channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+/// Room for what a guest prints before kvet reads it: the most that the system gives
+/// any user (pipe(7), `pipe-max-size`), and some fifty times what a boot prints.
+const CONSOLE_BYTES: usize = 1 << 20;
 
 /// What to boot, for what, and where to leave the traces.
 #[derive(Debug, Clone)]
@@ -101,7 +105,8 @@ pub async fn boot(
 struct Machine {
     qemu: Group,
     qmp: UnixStream,
-    console: UnixStream,
+    console: Receiver,
+    keys: Sender,
     records: UnixStream,
     job: UnixStream,
     began: Instant,
@@ -126,12 +131,24 @@ impl Machine {
 
         let mut ours = Vec::new();
         let mut mappings = Vec::new();
-        for child_fd in 3..=6 {
+        for child_fd in [3, 6, 7] {
             let (our_end, their_end) = StdUnixStream::pair().map_err(failed)?;
             our_end.set_nonblocking(true).map_err(failed)?;
             ours.push(UnixStream::from_std(our_end).map_err(failed)?);
             mappings.push(FdMapping { parent_fd: OwnedFd::from(their_end), child_fd });
         }
+        let (console, their_end) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        // QEMU writes one byte at a time; one that nobody has read yet would take a
+        // guest's time, and then be dropped.
+        let _ = fcntl_setpipe_size(&console, CONSOLE_BYTES);
+        mappings.push(FdMapping { parent_fd: their_end, child_fd: 4 });
+        let (their_end, keys) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        mappings.push(FdMapping { parent_fd: their_end, child_fd: 5 });
+        for end in [&console, &keys] {
+            ioctl_fionbio(end, true).map_err(|e| failed(e.into()))?;
+        }
+        let console = Receiver::from_owned_fd(console).map_err(failed)?;
+        let keys = Sender::from_owned_fd(keys).map_err(failed)?;
         let mut qemu = command(&request.spec.qemu);
         qemu.args(&arguments).stdout(Stdio::null()).stderr(Stdio::piped());
         qemu.as_std_mut()
@@ -144,7 +161,8 @@ impl Machine {
             let _ = std::fs::write(format!("/proc/{process}/oom_score_adj"), OOM_SCORE);
         }
         let mut next = || ours.remove(0);
-        Ok(Self { qemu: group, qmp: next(), console: next(), records: next(), job: next(), began })
+        let (qmp, records, job) = (next(), next(), next());
+        Ok(Self { qemu: group, qmp, console, keys, records, job, began })
     }
 
     async fn watch(
@@ -153,7 +171,7 @@ impl Machine {
         events: &Events,
         stop: &CancellationToken,
     ) -> Result<BootReport, Fault> {
-        let Self { mut qemu, qmp, console, records, mut job, began } = self;
+        let Self { mut qemu, qmp, console, mut keys, records, mut job, began } = self;
         let create = |name: &str| {
             let path = request.folder.join(name);
             File::create(&path)
@@ -264,7 +282,7 @@ impl Machine {
                             break;
                         }
                     }
-                    control.ask_for_stacks(&mut streams.console).await;
+                    control.ask_for_stacks(&mut keys).await;
                     watch.deadline = Instant::now() + STACKS;
                 }
                 () = stop.cancelled() => {
@@ -294,7 +312,7 @@ impl Machine {
 
 /// What a guest says, and where it is kept.
 struct Streams {
-    console: UnixStream,
+    console: Receiver,
     records: UnixStream,
     screen: Console<BufWriter<File>>,
     record_log: File,

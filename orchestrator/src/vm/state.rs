@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use super::command_line::{Channels, arguments};
+use super::command_line::{CHANNELS, arguments};
 use super::qmp::{Qmp, QmpError};
 use super::spec::{Accelerator, VmSpec};
 use crate::fault::Fault;
@@ -79,7 +79,6 @@ struct Meta {
 /// VM's name is no part of it. `qemu` is what `--version` says.
 #[must_use]
 pub fn state_key(spec: &VmSpec, qemu: &str, image_sha256: &str) -> String {
-    let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
     let unnamed = VmSpec { name: String::new(), ..spec.clone() };
     let program = std::fs::canonicalize(&spec.qemu).unwrap_or_else(|_| spec.qemu.clone());
     let changed = std::fs::metadata(&program).and_then(|data| data.modified());
@@ -89,7 +88,7 @@ pub fn state_key(spec: &VmSpec, qemu: &str, image_sha256: &str) -> String {
         Accelerator::Kvm => host_cpu(),
         Accelerator::Tcg => String::new(),
     };
-    let arguments = arguments(&unnamed, &channels).join("\n");
+    let arguments = arguments(&unnamed, &CHANNELS).join("\n");
     key([RECIPE, qemu, &program, &cpu, image_sha256, &arguments].map(str::as_bytes))
 }
 
