@@ -3,7 +3,7 @@
 //! every default filled in. Nothing later reads a manifest.
 
 pub mod input;
-mod kernel_file;
+pub mod kernel_file;
 mod mails;
 pub mod manifest;
 mod measure;

@@ -63,6 +63,8 @@ pub struct Overrides {
     pub series: Vec<SeriesEntry>,
     /// Take the uncommitted changes of a git source, too.
     pub dirty: bool,
+    /// A kernel in the place of the plan's. A series need not list it.
+    pub kernel: Option<Kernel>,
 }
 
 /// Reads a plan and everything that it names.
@@ -78,16 +80,31 @@ pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
 /// # Errors
 /// As [`resolve`].
 pub fn resolve_with(file: &Path, tests: &Tests, overrides: &Overrides) -> Result<Plan, Vec<Fault>> {
-    let mut document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    resolve_document(document, root_of(file), tests, overrides)
+}
+
+/// [`resolve_with`] of a plan that was read or made; `root` is the folder that holds
+/// `kernels/`, `configs/` and `patches/`.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_document(
+    mut document: Document<PlanFile>,
+    root: PathBuf,
+    tests: &Tests,
+    overrides: &Overrides,
+) -> Result<Plan, Vec<Fault>> {
     let given = !overrides.series.is_empty();
     if given {
         document.value.series.clone_from(&overrides.series);
     }
     let mut resolver = Resolver {
-        root: root_of(file),
+        root,
         document,
         tests,
         dirty: overrides.dirty,
+        kernel: overrides.kernel.clone(),
         series_given: given,
         faults: Vec::new(),
     };
@@ -115,6 +132,8 @@ pub(super) struct Resolver<'a> {
     pub(super) document: Document<PlanFile>,
     pub(super) tests: &'a Tests,
     pub(super) dirty: bool,
+    /// The command line's kernel.
+    kernel: Option<Kernel>,
     /// The series are the command line's, not the plan's.
     series_given: bool,
     pub(super) faults: Vec<Fault>,
@@ -186,6 +205,9 @@ impl Resolver<'_> {
     }
 
     fn kernels(&mut self) -> Vec<Kernel> {
+        if let Some(kernel) = &self.kernel {
+            return vec![kernel.clone()];
+        }
         let names = self.document.value.kernels.clone();
         let kernel =
             |(index, name): (usize, String)| self.kernel(&format!("kernels.{index}"), &name);
@@ -328,7 +350,7 @@ impl Resolver<'_> {
             };
             let before = cells.len();
             for kernel in kernels {
-                if !opened.is_for(&kernel.name) {
+                if self.kernel.is_none() && !opened.is_for(&kernel.name) {
                     skipped.push(format!(
                         "series {}: {} does not list kernel {}",
                         opened.name,

@@ -140,7 +140,7 @@ impl Resolver<'_> {
         if let Some(document) = &opened.document {
             self.check_expectations(document);
             let file = &document.value;
-            entry = file.kernels[kernel].clone();
+            entry = file.kernels.get(kernel).cloned().unwrap_or_default();
             prerequisites = self.prerequisites(document, kernel, &entry);
             title = Some(file.title.clone());
             link.clone_from(&file.link);

@@ -14,9 +14,7 @@ use kvet::kernel::source::Source;
 use kvet::kernel::warning::Warning;
 use kvet::plan::manifest::VariantName::{Base, Patched};
 use kvet::plan::manifest::{DebianEntry, Expectation, VariantName};
-use kvet::plan::{
-    Cell, Config, Deadlines, Guest, Kernel, KernelSource, Plan, Series, Test,
-};
+use kvet::plan::{Cell, Config, Deadlines, Guest, Kernel, KernelSource, Plan, Series, Test};
 use kvet::report::terminal;
 use kvet::run::event::Events;
 use kvet::run::folder::{RunFolder, read_result};
