@@ -345,6 +345,20 @@ pub struct SeriesFile {
     /// What the series is meant to change.
     #[serde(default)]
     pub expect: Vec<Expectation>,
+    /// What checkpatch says of it and does not count.
+    #[serde(default)]
+    pub checkpatch: Vec<CheckpatchAllowance>,
+}
+
+/// A type of checkpatch's messages that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpatchAllowance {
+    /// As checkpatch writes it, such as `LONG_LINE`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Why it does not count.
+    pub reason: String,
 }
 
 /// How a series relates to one kernel.

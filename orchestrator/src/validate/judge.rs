@@ -394,7 +394,8 @@ pub fn behaviour(result: &RunResult, subjects: &[String]) -> Finding {
     }
     let code = ExitCode::worst(result.cells.iter().map(CellResult::exit_code));
     if !wrong.is_empty() {
-        wrong.sort();
+        // What is of no prefix comes last.
+        wrong.sort_by_key(|(at, _)| at.checked_sub(1).unwrap_or(usize::MAX));
         let (first, words) = wrong[0].clone();
         let more = wrong.len() - 1;
         let and = if more > 0 { format!(", and {more} more") } else { String::new() };
@@ -432,7 +433,7 @@ pub fn behaviour(result: &RunResult, subjects: &[String]) -> Finding {
 
 /// How an observation goes from prefix to prefix.
 struct Path {
-    /// The first prefix with another value than base.
+    /// The first prefix with another value than base; 0 where there is none.
     first: usize,
     /// Likewise, the last one that differs from both ends, where these agree.
     strays: Vec<(usize, String)>,
@@ -451,8 +452,7 @@ impl Path {
             value == other.as_ref()
         };
         let prefixes = || values.iter().filter(|(at, _)| **at > 0);
-        let first =
-            prefixes().find(|(_, value)| !is(**value, &row.base)).map_or(total, |(at, _)| *at);
+        let first = prefixes().find(|(_, value)| !is(**value, &row.base)).map_or(0, |(at, _)| *at);
         let strays = prefixes()
             .filter(|(_, value)| row.base == row.patched && !is(**value, &row.base))
             .map(|(at, value)| (*at, shown(*value)))
@@ -529,13 +529,24 @@ pub fn regressions(result: &RunResult) -> Vec<Symptom> {
 /// Of counted figures without a regression beyond the threshold.
 #[must_use]
 pub fn performance(result: &RunResult) -> Finding {
-    if let Some(finding) =
-        faults(
-            result.faults.iter().chain(result.cells.iter().flat_map(|cell| &cell.faults)).chain(
-                result.cells.iter().flat_map(|cell| &cell.tests).flat_map(|test| &test.faults),
-            ),
-        )
+    let cells = result.cells.iter().flat_map(|cell| &cell.faults);
+    if let Some(finding) = faults(result.faults.iter().chain(cells)) {
+        return finding;
+    }
+    let tests = || result.cells.iter().flat_map(|cell| &cell.tests);
+    let broken: Vec<&Fault> = tests().flat_map(|test| &test.faults).collect();
+    let without = |test: &&TestResult| of_variant(test, VariantName::Base).is_some();
+    let unfinished = tests().filter(without).count();
+    if !broken.is_empty()
+        && unfinished == tests().filter(|test| !test.faults.is_empty()).count()
+        && !broken.iter().any(|fault| is_ours(fault.blame))
     {
+        return Finding::inconclusive(format!(
+            "{unfinished} tests have no result without the series"
+        ))
+        .with(broken.iter().map(|fault| fault.what.clone()).take(MAX_LINES));
+    }
+    if let Some(finding) = faults(broken.into_iter()) {
         return finding;
     }
     if result.cells.iter().all(|cell| cell.identical) {
@@ -570,6 +581,9 @@ pub fn performance(result: &RunResult) -> Finding {
         words.push(format!("{small} worse by less than {THRESHOLD_PERCENT} %"));
     }
     let without = metrics.iter().filter(|(_, metric)| metric.verdict.is_none()).count();
+    if metrics.is_empty() && !skips(result).is_empty() {
+        return Finding::skipped(skips(result).join("; "));
+    }
     if metrics.is_empty() || without > 0 {
         let words = if metrics.is_empty() {
             "nothing was counted".to_owned()

@@ -223,18 +223,35 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
 
     fn complaints(&self, all: &[Findings]) -> Finding {
         let subjects = self.subjects();
-        let errors: usize = all.iter().map(|one| one.errors.len()).sum();
-        let warnings: usize = all.iter().map(|one| one.warnings.len()).sum();
-        let lines = |list: fn(&Findings) -> &Vec<String>, what: &'static str| {
-            let each = all.iter().enumerate().flat_map(move |(at, one)| {
-                list(one).iter().map(move |line| (at + 1, format!("{what}, {line}")))
-            });
-            each.collect::<Vec<_>>()
+        let allow = &self.validation.cell.series.checkpatch;
+        // `line 7: LONG_LINE: text`.
+        let allowed = |line: &str| {
+            let kind = line.split(": ").nth(1).unwrap_or_default();
+            allow.iter().find(|entry| entry.kind == kind)
         };
-        let (bad, told) =
-            (lines(|one| &one.errors, "error"), lines(|one| &one.warnings, "warning"));
+        let (mut bad, mut told, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, one) in all.iter().enumerate() {
+            let errors = one.errors.iter().map(|line| ("error", line));
+            for (what, line) in errors.chain(one.warnings.iter().map(|line| ("warning", line))) {
+                let list = match (allowed(line), what) {
+                    (Some(entry), _) => {
+                        let words = format!("{} does not count: {}", entry.kind, entry.reason);
+                        if !known.contains(&words) {
+                            known.push(words);
+                        }
+                        continue;
+                    }
+                    (None, "error") => &mut bad,
+                    (None, _) => &mut told,
+                };
+                list.push((at + 1, format!("{what}, {line}")));
+            }
+        }
         let shown = |(at, line): &(usize, String)| format!("patch {at}: {line}");
-        let counts = format!("{errors} errors, {warnings} warnings");
+        let mut counts = format!("{} errors, {} warnings", bad.len(), told.len());
+        if !known.is_empty() {
+            counts = format!("{counts}; {}", escape(&known.join("; ")));
+        }
         match bad.first() {
             Some((at, line)) => Finding::failed(
                 ExitCode::Series,
@@ -291,6 +308,9 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         let mut plan = stage.plan.clone();
         // The images do not depend on the guest.
         plan.cells.truncate(1);
+        for cell in &mut plan.cells {
+            cell.tests.clear();
+        }
         let folder = format!("builds-{}", stage.config);
         let mut built = self.sub(&folder, &plan, &images(), runs).await?;
         let mut finding = judge::builds(&built, &subjects);
