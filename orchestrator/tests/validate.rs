@@ -92,7 +92,7 @@ fn hunks_that_moved_are_told() {
     tiny.commit("mm: say what one is");
     tiny.kernel("git: {repository: linux, revision: master}");
     let ended = tiny.kvet(&["validate", "--kernel", "tiny", "--series", "moved"]);
-    said(&ended, 0, &["the patch, 1 hunks in other lines than they say"]);
+    said(&ended, 0, &["the patch, 1 hunk in another line than it says"]);
     assert!(check(&tiny, "applies", None)["details"][0].as_str().unwrap().contains("(+3 lines)"));
 }
 

@@ -146,6 +146,7 @@ pub fn applies(trees: &Trees, patches: usize) -> Finding {
     });
     let words = match moved.len() {
         0 => format!("{all}, every hunk where it says"),
+        1 => format!("{all}, 1 hunk in another line than it says"),
         count => format!("{all}, {count} hunks in other lines than they say"),
     };
     Finding::ok(words).with(lines.take(MAX_LINES))

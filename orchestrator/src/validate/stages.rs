@@ -287,20 +287,126 @@ fn inside(within: &str, tests: &[Choice], guests: &BTreeMap<String, GuestEntry>)
         if names.is_empty() {
             continue;
         }
-        let names = ParameterEntry::One(Value::Text(names.join(",")));
-        out.push(Choice {
-            entry: TestEntry {
-                name: Some(within.to_owned()),
-                guests: Some(vec![guest.clone()]),
-                parameters: BTreeMap::from([("tests".to_owned(), names)]),
-                ..TestEntry::default()
-            },
-            reason: String::new(),
-        });
+        for names in names.chunks(WITHIN) {
+            let names = ParameterEntry::One(Value::Text(names.join(",")));
+            out.push(Choice {
+                entry: TestEntry {
+                    name: Some(within.to_owned()),
+                    guests: Some(vec![guest.clone()]),
+                    parameters: BTreeMap::from([("tests".to_owned(), names)]),
+                    ..TestEntry::default()
+                },
+                reason: String::new(),
+            });
+        }
     }
     out
 }
 
+/// Tests that run within one: their names are in that of a folder.
+const WITHIN: usize = 5;
+
 fn is_own(entry: &TestEntry) -> bool {
     entry.exec.is_none() && entry.script.is_none() && entry.kselftest.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    }
+
+    fn request() -> Request {
+        Request {
+            kernel: "debian-6.12".to_owned(),
+            series: SeriesEntry::Named("madvise-batch-tlb".to_owned()),
+            plans: Vec::new(),
+            configs: Vec::new(),
+        }
+    }
+
+    fn ids(plan: &Plan) -> Vec<String> {
+        let of = |cell: &Cell| {
+            let guest = cell.guest.name.clone();
+            let ids: Vec<String> =
+                cell.tests.iter().map(|test| format!("{guest} {}", test.id())).collect();
+            ids
+        };
+        plan.cells.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn our_own_series_gets_its_tests_in_each_config() {
+        let made = prepare(&root(), &crate::guest::tests(), &request()).unwrap();
+        assert!(made.files.contains(&"mm/madvise.c".to_owned()), "{:?}", made.files);
+        let names: Vec<&str> = made.stages.iter().map(|stage| stage.config.as_str()).collect();
+        assert_eq!(
+            names,
+            ["microvm", "microvm-clang", "no-thp", "debug-vm", "lockdep", "kasan", "kmemleak"]
+        );
+        let microvm = &made.stages[0];
+        assert_eq!(microvm.plan.cells[0].variants, VariantName::every(4));
+        assert!(ids(&microvm.plan).contains(&"smp process_madvise".to_owned()));
+        let measured = microvm.measured.as_ref().unwrap();
+        assert!(ids(measured).contains(&"up process_madvise.instructions".to_owned()));
+        assert_eq!(measured.cells[0].variants, [VariantName::Base, VariantName::Patched]);
+        let lockdep = &made.stages[4];
+        assert_eq!(lockdep.plan.cells[0].variants.len(), 2);
+        assert!(lockdep.measured.is_none());
+        // kmemleak looks after all of a guest's tests, and asks for its objects.
+        let kmemleak = &made.stages[6];
+        let own = |id: &String| id.contains(" process_madvise");
+        assert!(!ids(&kmemleak.plan).iter().any(own), "{:?}", ids(&kmemleak.plan));
+        let scans = kmemleak.plan.cells.iter().flat_map(|cell| &cell.tests);
+        let scans: Vec<String> =
+            scans.filter_map(|test| Some(test.parameters.get("tests")?.to_string())).collect();
+        assert!(
+            scans.iter().any(|tests| tests.contains("process_madvise,process_madvise_smp")),
+            "{scans:?}"
+        );
+        for cell in &kmemleak.plan.cells {
+            assert!(
+                cell.guest.append.iter().any(|word| word == "kmemleak.verbose=1"),
+                "{:?}",
+                cell.guest
+            );
+        }
+    }
+
+    #[test]
+    fn a_plan_brings_its_tests_and_several_keep_their_guests_apart() {
+        let tests = crate::guest::tests();
+        let plan = |name: &str| root().join(format!("configs/plans/{name}.yaml"));
+        let one = Request { plans: vec![plan("khugepaged-cold")], ..request() };
+        let made = prepare(&root(), &tests, &one).unwrap();
+        assert_eq!(ids(&made.stages[0].plan), ["up khugepaged_cold"]);
+        assert_eq!(made.tests[0].reason, "plan khugepaged-cold");
+        assert!(made.stages[0].measured.is_none());
+        let plans = vec![plan("khugepaged-cold"), plan("madvise-batch-tlb-counted")];
+        let both = Request { plans, configs: vec!["microvm".to_owned()], ..request() };
+        let made = prepare(&root(), &tests, &both).unwrap();
+        assert_eq!(made.stages.len(), 1);
+        let found = ids(&made.stages[0].plan);
+        assert!(found.contains(&"khugepaged-cold-up khugepaged_cold".to_owned()), "{found:?}");
+        assert!(
+            found.contains(&"madvise-batch-tlb-counted-smp process_madvise".to_owned()),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn what_a_series_declares_is_looked_at_whatever_it_touches() {
+        let request =
+            Request { series: SeriesEntry::Named("thp-disable-skip-6.12".to_owned()), ..request() };
+        let mut table = table::read(&root()).unwrap().value;
+        let made = prepare(&root(), &crate::guest::tests(), &request).unwrap();
+        let mut chosen = choose(&table.rules[..1], &made.files);
+        assert_eq!(chosen.len(), 1);
+        declared(&made.cell, &table, &mut chosen);
+        assert!(chosen.iter().any(|one| one.entry.name.as_deref() == Some("thp_disable")));
+        table.rules.clear();
+        assert!(choose(&table.rules, &made.files).is_empty());
+    }
 }
