@@ -25,6 +25,7 @@ while (<$in>) {
 	if (/^\+.*BAD/) { $errors++; print "$file:$.: ERROR:BAD_WORD: bad\n"; }
 	if (/^\+.*ODD/) { $warnings++; print "$file:$.: WARNING:ODD_WORD: odd\n"; }
 }
+exit(0) unless $errors + $warnings;
 print "total: $errors errors, $warnings warnings, 9 lines checked\n";
 exit($errors + $warnings > 0);
 "#;
@@ -250,4 +251,47 @@ fn a_dry_run_says_what_would_be_checked() {
     let ended = validate(&tiny, &["--dry-run"]);
     said(&ended, 0, &["\"reason\": \"mm/b.c: b is read\"", "\"selftest_skip\"", "\"every\""]);
     assert!(!tiny.path("kvet-runs").exists());
+}
+
+#[test]
+fn what_was_checked_before_an_interrupt_is_kept_and_the_run_goes_on() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "x + 4", "x + 40");
+    tiny.commit("mm: forty for four");
+    tiny.change("Makefile", "\t@gcc -O1", "\t@sleep 3; gcc -O1");
+    tiny.change("mm/a.c", "x + 3", "x + 30");
+    tiny.commit("build: take longer");
+    tiny.git(&["checkout", "--quiet", "master"]);
+    let arguments = ["validate", "--kernel", "tiny", "--series", "linux:v6.12.3..topic"];
+    let began = std::time::Instant::now();
+    let child = tiny.command(&arguments).spawn().unwrap();
+    let events = tiny.path("kvet-runs/latest/events.jsonl");
+    let started = "\"build_started\",\"task\":\"patched";
+    common::wait_until("the slow build", || {
+        std::fs::read_to_string(&events).is_ok_and(|text| text.contains(started))
+    });
+    let pid = child.id().to_string();
+    std::process::Command::new("kill").args(["-INT", &pid]).output().unwrap();
+    let ended = common::finish(child, began);
+    said(&ended, 130, &["applies", "--resume"]);
+    let first = result(&tiny);
+    assert_eq!(first["complete"], false);
+    assert_eq!(first["checks"].as_array().unwrap().len(), 2, "{first:#}");
+    let run = std::fs::read_link(tiny.path("kvet-runs/latest")).unwrap();
+    let run = format!("kvet-runs/{}", run.display());
+    let ended = tiny.kvet(&[&arguments[..], &["--resume", &run]].concat());
+    said(&ended, 0, &["3 kernels, no new warnings, 2 from the store"]);
+    assert_eq!(result(&tiny)["complete"], true);
+}
+
+#[test]
+fn the_tests_of_a_plan_are_taken_instead() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "x + 4", "x + 40");
+    tiny.commit("mm: forty for four");
+    tiny.plan("{git: linux, range: v6.12.3..topic}", "");
+    let ended = validate(&tiny, &["--plan", "mine"]);
+    said(&ended, 0, &["runs selftest_pass in up: plan mine"]);
+    assert!(!ended.stdout.contains("selftest_skip"), "{}", ended.stdout);
+    said(&validate(&tiny, &["--plan", "yours"]), 2, &["no plan \"yours\""]);
 }

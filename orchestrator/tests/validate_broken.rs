@@ -225,8 +225,11 @@ fn validate(project: &Project, name: &str, config: &str, check: &str, says: &[&s
     assert_eq!(ended.code, code, "{all}");
     // What comes before it passes.
     let before = checks.iter().take_while(|one| one["name"] != check);
-    for one in before.filter(|one| one["outcome"] != "skipped") {
-        assert_eq!(one["outcome"], "ok", "{all}");
+    for one in before {
+        let evidence = one["evidence"].as_str().unwrap_or_default();
+        let cannot = ["perl is not installed", "none of the chosen tests"];
+        let skipped = cannot.iter().any(|why| evidence.contains(why));
+        assert!(one["outcome"] == "ok" || skipped, "{one:#}\n{all}");
     }
 }
 
@@ -273,9 +276,9 @@ fn what_is_wrong_only_in_the_middle_is_told_with_its_patch() {
     }
 }
 
-/// Each call of `process_madvise` costs so many instructions more. With one range of
-/// one page it takes some 2,000 of them, with a thousand a few thousandths more.
-const MORE: usize = 90;
+/// Each call of `process_madvise` costs so many instructions more: 3 % of one with one
+/// range of one page, which takes some 3,200.
+const MORE: usize = 100;
 
 #[test]
 fn three_percent_more_instructions_are_told_with_their_patch() {

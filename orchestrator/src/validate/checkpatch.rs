@@ -109,7 +109,8 @@ impl Checkpatch for Builder {
             if self.stop.is_cancelled() {
                 return Err(Fault::interrupted());
             }
-            match read(&said) {
+            let clean = status.is_some_and(|status| status.success());
+            match read(&said, clean) {
                 Some(findings) => all.push(findings),
                 // Its own errors are perl's: the script of an old tree and a new perl.
                 None => {
@@ -126,8 +127,12 @@ impl Checkpatch for Builder {
 }
 
 /// Reads `--terse` output: `FILE:LINE: ERROR:TYPE: text`, and a last line with the
-/// totals, without which it has not come to its end.
-fn read(said: &str) -> Option<Findings> {
+/// totals, without which it has not come to its end. Where there is nothing to say it
+/// says nothing, and ends with 0: `clean`.
+fn read(said: &str, clean: bool) -> Option<Findings> {
+    if clean && said.trim().is_empty() {
+        return Some(Findings::default());
+    }
     let mut findings = Findings::default();
     for line in said.lines() {
         let Some((_, rest)) = line.split_once(": ") else { continue };
@@ -189,15 +194,16 @@ mod tests {
     #[test]
     fn errors_and_warnings_are_read_and_an_end_is_asked_for() {
         let said = "kvet-patches/0.patch:12: ERROR:CODE_INDENT: code indent should use tabs where possible\nkvet-patches/0.patch:7: WARNING:LONG_LINE: line length of 130 exceeds 100 columns\ntotal: 1 errors, 1 warnings, 20 lines checked\n";
-        let findings = read(said).unwrap();
+        let findings = read(said, false).unwrap();
         assert_eq!(
             findings.errors,
             ["line 12: CODE_INDENT: code indent should use tabs where possible"]
         );
         assert_eq!(findings.warnings.len(), 1);
-        let clean = read("total: 0 errors, 0 warnings, 3 lines checked\n").unwrap();
+        let clean = read("total: 0 errors, 0 warnings, 3 lines checked\n", true).unwrap();
         assert_eq!(clean, Findings::default());
-        assert_eq!(read("Can't locate X.pm in @INC\n"), None);
-        assert_eq!(read(""), None);
+        assert_eq!(read("", true), Some(Findings::default()));
+        assert_eq!(read("Can't locate X.pm in @INC\n", true), None);
+        assert_eq!(read("", false), None);
     }
 }
