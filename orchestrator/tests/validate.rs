@@ -295,3 +295,17 @@ fn the_tests_of_a_plan_are_taken_instead() {
     assert!(!ended.stdout.contains("selftest_skip"), "{}", ended.stdout);
     said(&validate(&tiny, &["--plan", "yours"]), 2, &["no plan \"yours\""]);
 }
+
+#[test]
+fn a_series_comes_from_standard_input() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "x + 4", "x + 40");
+    tiny.commit("mm: forty for four");
+    let mail = tiny.git(&["format-patch", "--stdout", "v6.12.3..topic"]);
+    tiny.git(&["checkout", "--quiet", "master"]);
+    tiny.write("series.mbox", &mail);
+    let mut command = tiny.command(&["validate", "--kernel", "tiny", "--series", "-"]);
+    command.stdin(std::fs::File::open(tiny.path("series.mbox")).unwrap());
+    let ended = common::finish(command.spawn().unwrap(), std::time::Instant::now());
+    said(&ended, 0, &["stdin (1 patch) on tiny", "2 kernels, no new warnings"]);
+}

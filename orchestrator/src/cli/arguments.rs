@@ -227,7 +227,7 @@ pub(super) struct InputArgs {
 impl InputArgs {
     pub(super) fn overrides(&self) -> Overrides {
         let series = self.series.iter().map(|text| SeriesEntry::from_argument(text)).collect();
-        Overrides { series, dirty: self.dirty, kernel: None }
+        Overrides { series, dirty: self.dirty, ..Overrides::default() }
     }
 }
 

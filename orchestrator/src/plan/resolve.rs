@@ -13,7 +13,7 @@ use super::manifest::{
     BaseEntry, GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, VariantName, Variants,
 };
 use super::yaml::{Document, closest, load};
-use super::{Base, Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
+use super::{Base, Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Series, Test, Tests};
 use crate::fault::Fault;
 use crate::kernel::kconfig::{Request, read_base};
 
@@ -65,6 +65,9 @@ pub struct Overrides {
     pub dirty: bool,
     /// A kernel in the place of the plan's. A series need not list it.
     pub kernel: Option<Kernel>,
+    /// A series that was resolved for the plan's one kernel, in the place of `series`:
+    /// it is not read again, which standard input could not be.
+    pub resolved: Option<Series>,
 }
 
 /// Reads a plan and everything that it names.
@@ -105,6 +108,7 @@ pub fn resolve_document(
         tests,
         dirty: overrides.dirty,
         kernel: overrides.kernel.clone(),
+        resolved: overrides.resolved.clone(),
         series_given: given,
         faults: Vec::new(),
     };
@@ -134,6 +138,8 @@ pub(super) struct Resolver<'a> {
     pub(super) dirty: bool,
     /// The command line's kernel.
     kernel: Option<Kernel>,
+    /// See [`Overrides::resolved`].
+    resolved: Option<Series>,
     /// The series are the command line's, not the plan's.
     series_given: bool,
     pub(super) faults: Vec<Fault>,
@@ -343,6 +349,10 @@ impl Resolver<'_> {
         if wanted == Variants::List(Vec::new()) {
             self.report("variants", "no variant to build".to_owned());
         }
+        if let (Some(series), [kernel]) = (self.resolved.clone(), kernels) {
+            let cells = self.spread(&series, kernel, &wanted, configs, guests, tests);
+            return (cells, skipped);
+        }
         for index in 0..self.document.value.series.len() {
             let entry = self.document.value.series[index].clone();
             let Some(opened) = self.open_series(index, &entry) else {
@@ -362,34 +372,7 @@ impl Resolver<'_> {
                 let Some(series) = self.series(&opened, &kernel.name) else {
                     continue;
                 };
-                let variants = match wanted.of(series.patches.len()) {
-                    Ok(variants) => variants,
-                    Err(name) => {
-                        let what = format!(
-                            "no variant {name}: the series {} has {} patches",
-                            series.name,
-                            series.patches.len()
-                        );
-                        self.report("variants", what);
-                        continue;
-                    }
-                };
-                for config in configs {
-                    for (guest_name, guest) in guests {
-                        let Some(tests) = tests.get(guest_name) else {
-                            continue;
-                        };
-                        cells.push(Cell {
-                            series: series.clone(),
-                            kernel: kernel.clone(),
-                            config: config.clone(),
-                            guest: guest.clone(),
-                            tests: tests.clone(),
-                            variants: variants.clone(),
-                            variation_of: None,
-                        });
-                    }
-                }
+                cells.extend(self.spread(&series, kernel, &wanted, configs, guests, tests));
             }
             if cells.len() == before && self.faults.is_empty() && !kernels.is_empty() {
                 let what = format!("series {:?} is for none of the plan's kernels", opened.name);
@@ -399,6 +382,48 @@ impl Resolver<'_> {
             }
         }
         (cells, skipped)
+    }
+
+    /// The cells of one series on one kernel.
+    fn spread(
+        &mut self,
+        series: &Series,
+        kernel: &Kernel,
+        wanted: &Variants,
+        configs: &[Config],
+        guests: &BTreeMap<String, Guest>,
+        tests: &BTreeMap<String, Vec<Test>>,
+    ) -> Vec<Cell> {
+        let variants = match wanted.of(series.patches.len()) {
+            Ok(variants) => variants,
+            Err(name) => {
+                let what = format!(
+                    "no variant {name}: the series {} has {} patches",
+                    series.name,
+                    series.patches.len()
+                );
+                self.report("variants", what);
+                return Vec::new();
+            }
+        };
+        let mut cells = Vec::new();
+        for config in configs {
+            for (guest_name, guest) in guests {
+                let Some(tests) = tests.get(guest_name) else {
+                    continue;
+                };
+                cells.push(Cell {
+                    series: series.clone(),
+                    kernel: kernel.clone(),
+                    config: config.clone(),
+                    guest: guest.clone(),
+                    tests: tests.clone(),
+                    variants: variants.clone(),
+                    variation_of: None,
+                });
+            }
+        }
+        cells
     }
 
     /// A fault of an entry of `series:`, or of `--series`.

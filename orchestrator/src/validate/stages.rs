@@ -85,10 +85,10 @@ pub fn prepare(root: &Path, tests: &Tests, request: &Request) -> Result<Validati
     let table = table::read(root).map_err(one)?;
     let overrides = Overrides {
         series: vec![request.series.clone()],
-        dirty: false,
         kernel: kernel_file::given(&request.kernel, root).map_err(one)?,
+        ..Overrides::default()
     };
-    let maker = Maker { root, tests, table: &table, overrides, kernel: &request.kernel };
+    let mut maker = Maker { root, tests, table: &table, overrides, kernel: &request.kernel };
     let rows = rows(&table, &request.configs).map_err(one)?;
     let first = table
         .value
@@ -107,6 +107,7 @@ pub fn prepare(root: &Path, tests: &Tests, request: &Request) -> Result<Validati
         splats: SplatEntry::default(),
     };
     let cell = maker.plan(first, &bare, &bare.tests)?.cells.swap_remove(0);
+    maker.overrides.resolved = Some(cell.series.clone());
     let files = touched(&cell);
     let mut chosen = match request.plans.is_empty() {
         true => Chosen {
