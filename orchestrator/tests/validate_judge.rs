@@ -288,6 +288,20 @@ fn three_percent_more_fail_and_name_the_patch() {
 }
 
 #[test]
+fn counts_that_are_not_exact_are_taken_once_more() {
+    let odd = || vec![(Base, counted(1e6)), (Base, counted(1e6 + 16.0))];
+    let good = || [counts(Base, 1e6), counts(Patched, 1e6)].concat();
+    let once = [odd(), counts(Patched, 1e6), good()].concat();
+    let result = five(&[StageCheck::Performance]).validate(once);
+    found(&result, "performance", Outcome::Ok, None, "1 unchanged");
+    assert_eq!(check(&result, "performance").runs.len(), 2);
+    let twice = [odd(), counts(Patched, 1e6), odd(), counts(Patched, 1e6)].concat();
+    let result = five(&[StageCheck::Performance]).validate(twice);
+    found(&result, "performance", Outcome::Failed, None, "two counts of the same thing differ");
+    assert_eq!(result.exit_code, ExitCode::Infra);
+}
+
+#[test]
 fn less_than_the_threshold_is_told_and_passes() {
     let result = five(&[StageCheck::Performance])
         .validate([counts(Base, 1e6), counts(Patched, 1.01e6)].concat());

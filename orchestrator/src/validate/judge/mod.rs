@@ -124,6 +124,13 @@ fn is_ours(blame: Blame) -> bool {
     matches!(blame, Blame::Infra | Blame::Interrupt | Blame::Plan)
 }
 
+/// Whether a test has no result because of the host.
+#[must_use]
+pub fn is_the_hosts(result: &RunResult) -> bool {
+    let tests = result.cells.iter().flat_map(|cell| &cell.tests);
+    tests.flat_map(|test| &test.faults).any(|fault| fault.blame == Blame::Infra)
+}
+
 /// Of the trees of a series that applies.
 #[must_use]
 pub fn applies(trees: &Trees, patches: usize) -> Finding {
@@ -241,11 +248,17 @@ pub fn symptoms(result: &RunResult) -> Vec<Symptom> {
             .splats
             .iter()
             .filter(|row| row.verdict == SplatVerdict::New && row.allowed.is_none());
-        out.extend(new.map(|row| Symptom::Splat {
-            guest: cell.guest.clone(),
-            fingerprint: row.splat.fingerprint.clone(),
-            title: row.splat.title.clone(),
-        }));
+        for row in new {
+            let known = |one: &Symptom| matches!(one, Symptom::Splat { fingerprint, .. } if *fingerprint == row.splat.fingerprint);
+            // One guest is enough to look for it.
+            if !out.iter().any(known) {
+                out.push(Symptom::Splat {
+                    guest: cell.guest.clone(),
+                    fingerprint: row.splat.fingerprint.clone(),
+                    title: row.splat.title.clone(),
+                });
+            }
+        }
         for test in &cell.tests {
             // A base that fails, too, is told by `boots`.
             let base = of_variant(test, VariantName::Base);
