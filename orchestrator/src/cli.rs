@@ -3,6 +3,7 @@
 
 mod arguments;
 mod signals;
+mod validate;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -152,6 +153,18 @@ impl Cli {
                 self.run_plan(plan, &input.overrides(), &selection, resume.as_deref(), *dry_run)
                     .await
             }
+            Command::Validate { kernel, series, plan, config, fail_fast, resume, dry_run } => {
+                let wanted = validate::Wanted {
+                    kernel,
+                    series,
+                    plans: plan,
+                    configs: config,
+                    fail_fast: *fail_fast,
+                    resume: resume.as_deref(),
+                    dry_run: *dry_run,
+                };
+                self.validate(&wanted).await
+            }
             Command::Clean { keep, dry_run } => {
                 self.clean(keep.map(|size| size.as_u64()), *dry_run).await.map_err(|f| vec![f])
             }
@@ -191,6 +204,9 @@ impl Cli {
                 let made = scaffold::new_test(&here, name, *script, &guest::tests());
                 print(&made.map_err(|fault| vec![fault])?);
                 Ok(ExitCode::Acceptable)
+            }
+            Command::Report { run, format } if run.join(crate::validate::FILE).is_file() => {
+                self.report_validation(run, *format).map_err(|fault| vec![fault])
             }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;
@@ -281,19 +297,11 @@ impl Cli {
         let builder = self.builder(&store, &budget, &events, &stop).await?;
         let mut environment = environment(qemu.as_deref()).await;
         environment.sandbox = Some(builder.sandbox.description());
+        let machine = (qemu.unwrap_or_default(), environment.qemu.clone());
         let booter = Booter {
-            store,
-            budget,
-            events: events.clone(),
-            stop,
-            choice: self.global.accel,
-            qemu: qemu.unwrap_or_default(),
-            version: environment.qemu.clone(),
             cold: selection.cold,
             resume: resume.is_some(),
-            probe_folder: folder.path().join("probe"),
-            chosen: tokio::sync::OnceCell::new(),
-            states: std::cell::RefCell::default(),
+            ..self.booter(&builder, machine, &folder)
         };
         let result =
             pipeline::run(plan, selection, &builder, &booter, &folder, &events, environment).await;
@@ -357,21 +365,9 @@ impl Cli {
         let events = self.events(&folder)?;
         let stop = self.signals.stop()?;
         let builder = self.builder(&store, &budget, &events, &stop).await?;
-        let booter = Booter {
-            store,
-            budget,
-            events: events.clone(),
-            stop,
-            choice: self.global.accel,
-            version: environment(Some(&qemu)).await.qemu,
-            qemu,
-            // Each kernel is booted once.
-            cold: true,
-            resume: false,
-            probe_folder: folder.path().join("probe"),
-            chosen: tokio::sync::OnceCell::new(),
-            states: std::cell::RefCell::default(),
-        };
+        let version = environment(Some(&qemu)).await.qemu;
+        // Each kernel is booted once.
+        let booter = Booter { cold: true, ..self.booter(&builder, (qemu, version), &folder) };
         let guests = guests.map_or_else(cpus, usize::from);
         Ok((Mutants { builder, booter, folder, guests }, events))
     }
@@ -384,6 +380,29 @@ impl Cli {
             progress::subscribe(&events, self.global.verbose);
         }
         Ok(events)
+    }
+
+    /// Boots with QEMU's program and version, from saved machines where there are any.
+    fn booter(
+        &self,
+        builder: &Builder,
+        (qemu, version): (PathBuf, String),
+        folder: &RunFolder,
+    ) -> Booter {
+        Booter {
+            store: builder.store.clone(),
+            budget: builder.budget.clone(),
+            events: builder.events.clone(),
+            stop: builder.stop.clone(),
+            choice: self.global.accel,
+            qemu,
+            version,
+            cold: false,
+            resume: false,
+            probe_folder: folder.path().join("probe"),
+            chosen: tokio::sync::OnceCell::new(),
+            states: std::cell::RefCell::default(),
+        }
     }
 
     async fn builder(

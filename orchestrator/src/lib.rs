@@ -28,3 +28,4 @@ pub mod inspect;
 pub mod mutants;
 pub mod scaffold;
 pub mod selftest;
+pub mod validate;

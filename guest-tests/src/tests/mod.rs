@@ -2,6 +2,7 @@
 //! The tests, one file each, and the list of them.
 
 pub mod khugepaged_cold;
+pub mod kmemleak_scan;
 pub mod process_madvise;
 pub mod selftest;
 pub mod thp_disable;
@@ -17,6 +18,7 @@ const OWN: &[&Test] = &[
     &process_madvise::smp::TEST,
     &process_madvise::pressure::TEST,
     &thp_disable::TEST,
+    &kmemleak_scan::TEST,
 ];
 
 /// What tests measure.

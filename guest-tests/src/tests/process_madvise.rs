@@ -237,6 +237,21 @@ fn run(context: &mut Context) -> TestResult {
 /// Observes whether this kernel takes destructive advice for the caller itself in
 /// `process_madvise`; where not, says that the rest is skipped.
 fn own_advice(context: &mut Context, caller: &Caller) -> TestResult<bool> {
+    let taken = takes_own_advice(caller)?;
+    context.observe("own_advice", taken)?;
+    if !taken {
+        context.skip_part(format!("all of vectors: {NO_OWN_ADVICE}"))?;
+    }
+    Ok(taken)
+}
+
+/// Why most of the test does not run on older kernels.
+const NO_OWN_ADVICE: &str = "process_madvise() takes no MADV_DONTNEED for the caller's own \
+    memory (Linux 6.13 does, or an older one with the prerequisite madvise-self)";
+
+/// Whether this kernel takes destructive advice for the caller itself in
+/// `process_madvise`.
+fn takes_own_advice(caller: &Caller) -> TestResult<bool> {
     let mapping = Mapping::anonymous(PAGE)?;
     mapping.touch(0..PAGE);
     match caller.advise(&pages(&mapping, 0..1), Advice::Cold) {
@@ -247,14 +262,8 @@ fn own_advice(context: &mut Context, caller: &Caller) -> TestResult<bool> {
     }
     let result = caller.advise(&pages(&mapping, 0..1), Advice::DontNeed);
     let taken = result != Err(Errno::INVAL);
-    context.observe("own_advice", taken)?;
     if taken {
         result.map(drop).why("process_madvise() with MADV_DONTNEED")?;
-    } else {
-        context.skip_part(
-            "all of vectors: process_madvise() takes no MADV_DONTNEED for the caller's own \
-             memory (Linux 6.13 does, or an older one with the prerequisite madvise-self)",
-        )?;
     }
     Ok(taken)
 }

@@ -19,17 +19,11 @@ use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, kill_process, pidfd_getfd, pidfd_open,
 };
 
+use super::kmemleak_scan;
 use crate::harness::{Context, Default, Parameter, Stop, TEST_ARGUMENT, Test, TestResult, Why};
 
 /// Writing here lets the fault happen that `kvet_selftest=` chose.
 const TRIGGER: &str = "/proc/kvet_selftest";
-
-/// kmemleak's commands and findings.
-const KMEMLEAK: &str = "/sys/kernel/debug/kmemleak";
-
-/// kmemleak leaves memory alone that is younger than 5 s (`MSECS_MIN_AGE` in
-/// mm/kmemleak.c); a second more, since its clock ticks coarsely.
-const LEAK_AGE: Duration = Duration::from_secs(6);
 
 /// All of them.
 pub const TESTS: &[Test] = &[
@@ -198,15 +192,8 @@ fn fault(context: &mut Context) -> TestResult {
     context.observe("alive", true)?;
     fs::write(TRIGGER, "now").why(format_args!("write {TRIGGER}"))?;
     context.observe("survived", true)?;
-    for scan in 0..scans {
-        if scan == 0 {
-            sleep(LEAK_AGE);
-        }
-        fs::write(KMEMLEAK, "scan").why(format_args!("write {KMEMLEAK}"))?;
-    }
     if scans > 0 {
-        let found = fs::read_to_string(KMEMLEAK).why(format_args!("read {KMEMLEAK}"))?;
-        context.observe("leaks", found.contains("unreferenced object"))?;
+        context.observe("leaks", kmemleak_scan::scan(scans)?)?;
     }
     Ok(())
 }

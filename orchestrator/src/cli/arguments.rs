@@ -111,6 +111,38 @@ pub(super) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Everything to check before a series is sent.
+    ///
+    /// Whether it applies, what checkpatch says, whether every patch builds in each
+    /// config without new warnings, boots under the kernel's own checks without new
+    /// splats, behaves as declared at every patch, and counts no more instructions. The
+    /// tests are chosen by what the series touches (configs/validate.yaml).
+    Validate {
+        /// A name in kernels/, or a git repository; `PATH@REV` for another revision than
+        /// its HEAD.
+        #[arg(long, value_name = "K")]
+        kernel: String,
+        /// The series: a name in patches/, a folder of patches, a patch file, an mbox, a
+        /// maildir, `-` for mails on standard input, or commits as [REPOSITORY:]A..B.
+        #[arg(long, value_name = "INPUT")]
+        series: String,
+        /// Run the tests of this plan in its guests, instead of choosing (may be
+        /// repeated).
+        #[arg(long, value_name = "PLAN")]
+        plan: Vec<PathBuf>,
+        /// Only this config of the table (may be repeated).
+        #[arg(long, value_name = "NAME")]
+        config: Vec<String>,
+        /// Stop at the first failed check.
+        #[arg(long)]
+        fail_fast: bool,
+        /// Go on with an interrupted run of this validation: its finished boots are kept.
+        #[arg(long, value_name = "RUN")]
+        resume: Option<PathBuf>,
+        /// Print what would be checked and stop.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Make the cache folder smaller; what was not used for longest goes first.
     Clean {
         /// Most that may stay, such as 20GB [default: all but what a killed kvet left].
@@ -195,7 +227,7 @@ pub(super) struct InputArgs {
 impl InputArgs {
     pub(super) fn overrides(&self) -> Overrides {
         let series = self.series.iter().map(|text| SeriesEntry::from_argument(text)).collect();
-        Overrides { series, dirty: self.dirty }
+        Overrides { series, dirty: self.dirty, ..Overrides::default() }
     }
 }
 

@@ -209,16 +209,30 @@ pub async fn answer(
     watchdog: &mut Watchdog,
     stop: &CancellationToken,
 ) -> Result<String, Fault> {
+    let (status, said) = ask(command, watchdog, stop).await?;
+    Ok(if status.is_some_and(|status| status.success()) { said } else { String::new() })
+}
+
+/// How a command ends, and what it prints; no status where it was stopped.
+///
+/// # Errors
+/// An `infra` fault when it cannot be started.
+pub async fn ask(
+    command: &mut Command,
+    watchdog: &mut Watchdog,
+    stop: &CancellationToken,
+) -> Result<(Option<ExitStatus>, String), Fault> {
     let mut said = Vec::new();
     let ended = drive(command, watchdog, stop, |bytes| {
         let room = MAX_ANSWER_BYTES - said.len();
         said.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(())
     });
-    Ok(match ended.await? {
-        Ended::Status(status) if status.success() => String::from_utf8_lossy(&said).into_owned(),
-        _ => String::new(),
-    })
+    let status = match ended.await? {
+        Ended::Status(status) => Some(status),
+        Ended::Stopped(_) | Ended::Interrupted => None,
+    };
+    Ok((status, String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// `  CC      mm/madvise.o`: kbuild's short line for a step (scripts/Kbuild.include, `quiet_cmd`).

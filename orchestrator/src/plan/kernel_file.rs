@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::manifest::{GitEntry, KERNEL_SCHEMA, KernelFile, TarballEntry};
-use super::resolve::{Resolver, is_component, names_in, with_suffix, wrong_schema};
+use super::resolve::{Resolver, is_component, known, names_in, with_suffix, wrong_schema};
 use super::yaml::{Document, load};
 use super::{Kernel, KernelSource};
 use crate::fault::Fault;
@@ -32,6 +32,38 @@ impl Resolver<'_> {
             }
         }
     }
+}
+
+/// Reads `--kernel`: the path of a git repository, `PATH@REV` for another revision than
+/// its `HEAD`; none where it is a name in `kernels/`.
+///
+/// # Errors
+/// A `plan` fault when it is neither.
+pub fn given(argument: &str, root: &Path) -> Result<Option<Kernel>, Fault> {
+    let folder = root.join("kernels");
+    if is_component(argument) && with_suffix(folder.join(argument), "yaml").is_file() {
+        return Ok(None);
+    }
+    let whole = |path: &str| {
+        let path = expand_home(Path::new(path));
+        std::path::absolute(&path).unwrap_or(path)
+    };
+    let is_repository = |path: &Path| path.join(".git").exists() || path.join("HEAD").is_file();
+    let (path, revision) = match argument.rsplit_once('@') {
+        Some((path, revision)) if !is_repository(&whole(argument)) => (whole(path), revision),
+        _ => (whole(argument), "HEAD"),
+    };
+    if !is_repository(&path) {
+        let names = names_in(&folder, "yaml");
+        let what = format!("{argument:?} is neither a kernel in kernels/ nor a git repository");
+        return Err(Fault::plan(what).at("--kernel").help(known(argument, &names)));
+    }
+    check_revision(revision).map_err(|what| Fault::plan(what).at("--kernel"))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = if is_component(&name) { name } else { "tree".to_owned() };
+    let entry = GitEntry { repository: path, revision: revision.to_owned() };
+    let source = KernelSource::Git { entry, dirty: false };
+    Ok(Some(Kernel { name, file: PathBuf::new(), source }))
 }
 
 fn source(

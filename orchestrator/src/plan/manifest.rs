@@ -53,7 +53,7 @@ pub struct PlanFile {
 }
 
 /// One kernel config of a plan.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigEntry {
     /// What the fragments are merged on.
@@ -208,7 +208,7 @@ pub enum Root {
 }
 
 /// One test of a plan: one of kvet's own, or a program of any kind.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestEntry {
     /// Alone: one of kvet's guest tests. With a program: what its test is called;
@@ -311,7 +311,7 @@ pub struct DeadlineEntry {
 }
 
 /// What to do about splats.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SplatEntry {
     /// Splats that are known and do not count.
@@ -345,6 +345,20 @@ pub struct SeriesFile {
     /// What the series is meant to change.
     #[serde(default)]
     pub expect: Vec<Expectation>,
+    /// What checkpatch says of it and does not count.
+    #[serde(default)]
+    pub checkpatch: Vec<CheckpatchAllowance>,
+}
+
+/// A type of checkpatch's messages that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpatchAllowance {
+    /// As checkpatch writes it, such as `LONG_LINE`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Why it does not count.
+    pub reason: String,
 }
 
 /// How a series relates to one kernel.

@@ -3,7 +3,7 @@
 //! every default filled in. Nothing later reads a manifest.
 
 pub mod input;
-mod kernel_file;
+pub mod kernel_file;
 mod mails;
 pub mod manifest;
 mod measure;
@@ -27,8 +27,8 @@ use serde::Serialize;
 use crate::kernel::kconfig::Override;
 
 use manifest::{
-    Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry, MachineType, Measure,
-    Network, Root, SplatAllowance, TarballEntry, VariantName,
+    CheckpatchAllowance, Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry,
+    MachineType, Measure, Network, Root, SplatAllowance, TarballEntry, VariantName,
 };
 
 /// An expanded plan.
@@ -109,6 +109,9 @@ pub struct Series {
     pub passed_over: Vec<String>,
     /// What it is meant to change.
     pub expect: Vec<Expectation>,
+    /// What checkpatch says of it and does not count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checkpatch: Vec<CheckpatchAllowance>,
 }
 
 /// A named folder of patches.

@@ -13,7 +13,7 @@ use super::manifest::{
     BaseEntry, GuestEntry, PLAN_SCHEMA, PlanFile, SeriesEntry, VariantName, Variants,
 };
 use super::yaml::{Document, closest, load};
-use super::{Base, Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Test, Tests};
+use super::{Base, Cell, Config, Deadlines, Fragment, Guest, Kernel, Plan, Series, Test, Tests};
 use crate::fault::Fault;
 use crate::kernel::kconfig::{Request, read_base};
 
@@ -63,6 +63,11 @@ pub struct Overrides {
     pub series: Vec<SeriesEntry>,
     /// Take the uncommitted changes of a git source, too.
     pub dirty: bool,
+    /// A kernel in the place of the plan's. A series need not list it.
+    pub kernel: Option<Kernel>,
+    /// A series that was resolved for the plan's one kernel, in the place of `series`:
+    /// it is not read again, which standard input could not be.
+    pub resolved: Option<Series>,
 }
 
 /// Reads a plan and everything that it names.
@@ -78,16 +83,32 @@ pub fn resolve(file: &Path, tests: &Tests) -> Result<Plan, Vec<Fault>> {
 /// # Errors
 /// As [`resolve`].
 pub fn resolve_with(file: &Path, tests: &Tests, overrides: &Overrides) -> Result<Plan, Vec<Fault>> {
-    let mut document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    let document: Document<PlanFile> = load(file).map_err(|fault| vec![fault])?;
+    resolve_document(document, root_of(file), tests, overrides)
+}
+
+/// [`resolve_with`] of a plan that was read or made; `root` is the folder that holds
+/// `kernels/`, `configs/` and `patches/`.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_document(
+    mut document: Document<PlanFile>,
+    root: PathBuf,
+    tests: &Tests,
+    overrides: &Overrides,
+) -> Result<Plan, Vec<Fault>> {
     let given = !overrides.series.is_empty();
     if given {
         document.value.series.clone_from(&overrides.series);
     }
     let mut resolver = Resolver {
-        root: root_of(file),
+        root,
         document,
         tests,
         dirty: overrides.dirty,
+        kernel: overrides.kernel.clone(),
+        resolved: overrides.resolved.clone(),
         series_given: given,
         faults: Vec::new(),
     };
@@ -115,6 +136,10 @@ pub(super) struct Resolver<'a> {
     pub(super) document: Document<PlanFile>,
     pub(super) tests: &'a Tests,
     pub(super) dirty: bool,
+    /// The command line's kernel.
+    kernel: Option<Kernel>,
+    /// See [`Overrides::resolved`].
+    resolved: Option<Series>,
     /// The series are the command line's, not the plan's.
     series_given: bool,
     pub(super) faults: Vec<Fault>,
@@ -186,6 +211,9 @@ impl Resolver<'_> {
     }
 
     fn kernels(&mut self) -> Vec<Kernel> {
+        if let Some(kernel) = &self.kernel {
+            return vec![kernel.clone()];
+        }
         let names = self.document.value.kernels.clone();
         let kernel =
             |(index, name): (usize, String)| self.kernel(&format!("kernels.{index}"), &name);
@@ -321,6 +349,10 @@ impl Resolver<'_> {
         if wanted == Variants::List(Vec::new()) {
             self.report("variants", "no variant to build".to_owned());
         }
+        if let (Some(series), [kernel]) = (self.resolved.clone(), kernels) {
+            let cells = self.spread(&series, kernel, &wanted, configs, guests, tests);
+            return (cells, skipped);
+        }
         for index in 0..self.document.value.series.len() {
             let entry = self.document.value.series[index].clone();
             let Some(opened) = self.open_series(index, &entry) else {
@@ -328,7 +360,7 @@ impl Resolver<'_> {
             };
             let before = cells.len();
             for kernel in kernels {
-                if !opened.is_for(&kernel.name) {
+                if self.kernel.is_none() && !opened.is_for(&kernel.name) {
                     skipped.push(format!(
                         "series {}: {} does not list kernel {}",
                         opened.name,
@@ -340,34 +372,7 @@ impl Resolver<'_> {
                 let Some(series) = self.series(&opened, &kernel.name) else {
                     continue;
                 };
-                let variants = match wanted.of(series.patches.len()) {
-                    Ok(variants) => variants,
-                    Err(name) => {
-                        let what = format!(
-                            "no variant {name}: the series {} has {} patches",
-                            series.name,
-                            series.patches.len()
-                        );
-                        self.report("variants", what);
-                        continue;
-                    }
-                };
-                for config in configs {
-                    for (guest_name, guest) in guests {
-                        let Some(tests) = tests.get(guest_name) else {
-                            continue;
-                        };
-                        cells.push(Cell {
-                            series: series.clone(),
-                            kernel: kernel.clone(),
-                            config: config.clone(),
-                            guest: guest.clone(),
-                            tests: tests.clone(),
-                            variants: variants.clone(),
-                            variation_of: None,
-                        });
-                    }
-                }
+                cells.extend(self.spread(&series, kernel, &wanted, configs, guests, tests));
             }
             if cells.len() == before && self.faults.is_empty() && !kernels.is_empty() {
                 let what = format!("series {:?} is for none of the plan's kernels", opened.name);
@@ -377,6 +382,48 @@ impl Resolver<'_> {
             }
         }
         (cells, skipped)
+    }
+
+    /// The cells of one series on one kernel.
+    fn spread(
+        &mut self,
+        series: &Series,
+        kernel: &Kernel,
+        wanted: &Variants,
+        configs: &[Config],
+        guests: &BTreeMap<String, Guest>,
+        tests: &BTreeMap<String, Vec<Test>>,
+    ) -> Vec<Cell> {
+        let variants = match wanted.of(series.patches.len()) {
+            Ok(variants) => variants,
+            Err(name) => {
+                let what = format!(
+                    "no variant {name}: the series {} has {} patches",
+                    series.name,
+                    series.patches.len()
+                );
+                self.report("variants", what);
+                return Vec::new();
+            }
+        };
+        let mut cells = Vec::new();
+        for config in configs {
+            for (guest_name, guest) in guests {
+                let Some(tests) = tests.get(guest_name) else {
+                    continue;
+                };
+                cells.push(Cell {
+                    series: series.clone(),
+                    kernel: kernel.clone(),
+                    config: config.clone(),
+                    guest: guest.clone(),
+                    tests: tests.clone(),
+                    variants: variants.clone(),
+                    variation_of: None,
+                });
+            }
+        }
+        cells
     }
 
     /// A fault of an entry of `series:`, or of `--series`.

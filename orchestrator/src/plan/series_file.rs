@@ -137,14 +137,16 @@ impl Resolver<'_> {
         let faults = self.faults.len();
         let (mut prerequisites, mut entry) = (Vec::new(), SeriesKernel::default());
         let (mut title, mut link, mut expect) = (None, None, Vec::new());
+        let mut checkpatch = Vec::new();
         if let Some(document) = &opened.document {
             self.check_expectations(document);
             let file = &document.value;
-            entry = file.kernels[kernel].clone();
+            entry = file.kernels.get(kernel).cloned().unwrap_or_default();
             prerequisites = self.prerequisites(document, kernel, &entry);
             title = Some(file.title.clone());
             link.clone_from(&file.link);
             expect.clone_from(&file.expect);
+            checkpatch.clone_from(&file.checkpatch);
         }
         let patches = &opened.taken.patches;
         let title = title
@@ -161,6 +163,7 @@ impl Resolver<'_> {
             patches: patches.clone(),
             passed_over: opened.taken.passed_over.clone(),
             expect,
+            checkpatch,
         })
     }
 

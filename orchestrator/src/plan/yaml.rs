@@ -77,6 +77,13 @@ pub fn parse<T: DeserializeOwned>(file: &Path, text: String) -> Result<Document<
 }
 
 impl<T> Document<T> {
+    /// Another value made of the same file.
+    #[must_use]
+    pub fn with<U>(&self, value: U) -> Document<U> {
+        let Self { file, text, positions, .. } = self;
+        Document { value, file: file.clone(), text: text.clone(), positions: positions.clone() }
+    }
+
     /// `file:line:column` of the value at a path such as `tests.0.name`; of the
     /// nearest enclosing value where the path itself is not in the file.
     #[must_use]

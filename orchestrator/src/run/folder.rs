@@ -95,6 +95,22 @@ impl RunFolder {
         Ok(Self { path, id, _lock: lock })
     }
 
+    /// The folder `name` of a run that is a part of this one: made, or reopened where an
+    /// earlier life of the run made it.
+    ///
+    /// # Errors
+    /// An `infra` fault when it cannot be made.
+    pub fn below(&self, name: &str) -> Result<Self, Fault> {
+        let path = self.path.join(name);
+        if path.exists() {
+            return Self::reopen(&path);
+        }
+        std::fs::create_dir(&path)
+            .map_err(|error| Fault::io(format!("make {}", path.display()), &error))?;
+        let lock = Self::lock(&path)?;
+        Ok(Self { path, id: name.to_owned(), _lock: lock })
+    }
+
     /// Ends a resumed run: what it was before is dropped, or put back when the
     /// resume was refused.
     pub fn settle(&self, refused: bool) {

@@ -107,7 +107,21 @@ pub fn kept(folder: &Path, inputs: &Inputs) -> Result<Option<BootReport>, Fault>
 /// # Errors
 /// An `infra` fault when it cannot be written.
 pub fn intend(folder: &Path, plan: &Plan, selection: &Selection) -> Result<(), Fault> {
-    write_atomically(&folder.join(INTENT), &pretty(&intent(plan, selection)))
+    intend_value(folder, &intent(plan, selection))
+}
+
+/// [`intend`] of whatever a run may be about.
+///
+/// # Errors
+/// As [`intend`].
+pub fn intend_value(folder: &Path, value: &impl Serialize) -> Result<(), Fault> {
+    write_atomically(&folder.join(INTENT), &pretty(value))
+}
+
+/// Whether a run has written what it is about.
+#[must_use]
+pub fn is_intended(folder: &Path) -> bool {
+    folder.join(INTENT).exists()
 }
 
 /// Whether a run is about this plan, as it is today.
@@ -115,6 +129,14 @@ pub fn intend(folder: &Path, plan: &Plan, selection: &Selection) -> Result<(), F
 /// # Errors
 /// A `plan` fault when it is not, with what changed.
 pub fn check(folder: &Path, plan: &Plan, selection: &Selection) -> Result<(), Fault> {
+    check_value(folder, &intent(plan, selection))
+}
+
+/// [`check`] of whatever a run may be about.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_value(folder: &Path, value: &impl Serialize) -> Result<(), Fault> {
     let path = folder.join(INTENT);
     let wrong = |what: String| {
         Fault::plan(what).at(path.display()).help("name the folder of a run that was interrupted")
@@ -122,7 +144,8 @@ pub fn check(folder: &Path, plan: &Plan, selection: &Selection) -> Result<(), Fa
     let text = std::fs::read(&path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     let then: Value = serde_json::from_slice(&text)
         .map_err(|error| wrong(format!("not the intent of a run: {error}")))?;
-    let lines = differences("", &then, &intent(plan, selection));
+    let now = serde_json::to_value(value).unwrap_or_default();
+    let lines = differences("", &then, &now);
     match lines.is_empty() {
         true => Ok(()),
         false => Err(refused("the plan or the selection has changed since", &lines.join("\n"))

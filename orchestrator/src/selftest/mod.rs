@@ -153,6 +153,7 @@ impl Selftest {
             prerequisites: Vec::new(),
             patches: vec![patch],
             passed_over: Vec::new(),
+            checkpatch: Vec::new(),
             expect: Vec::new(),
         };
         let trees = series::apply(&source, &series, &self.store).await?;

@@ -178,6 +178,7 @@ pub fn plan(root: &Path) -> Plan {
             prerequisites: Vec::new(),
             patches: Vec::new(),
             passed_over: Vec::new(),
+            checkpatch: Vec::new(),
             expect: vec![Expectation {
                 test: "khugepaged_cold".into(),
                 observation: "kicks".into(),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use kvet_records::{Better, Parameters, Value};
 
-use super::{Caller, FREE_MEMORY, prepare};
+use super::{Caller, FREE_MEMORY, NO_OWN_ADVICE, prepare, takes_own_advice};
 use crate::harness::counted::tsc;
 use crate::harness::mapping::PAGE;
 use crate::harness::process_madvise::{MAX_VLEN, Vector};
@@ -73,6 +73,7 @@ fn run(context: &mut Context, counted: &mut Counted) -> TestResult {
     needs::memory(memory as u64 + FREE_MEMORY)?;
     let _tunables = prepare(context)?;
     let latency = Latency { mapping: Mapping::anonymous(memory)?, caller: Caller::new()? };
+    context.require(takes_own_advice(&latency.caller)?, NO_OWN_ADVICE)?;
     for &advice in &advices {
         for &vlen in &vlens {
             latency.measure(context, counted, advice, vlen)?;
