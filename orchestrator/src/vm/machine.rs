@@ -190,9 +190,11 @@ impl Machine {
         let wait_failed = |error: io::Error| Fault::io("wait for QEMU", &error);
         let mut status: Option<ExitStatus> = None;
 
-        if !matches!(request.start, Start::Save(_)) {
-            let mut line = serde_json::to_vec(&request.job).unwrap_or_default();
-            line.push(b'\n');
+        let mut line = serde_json::to_vec(&request.job).unwrap_or_default();
+        line.push(b'\n');
+        // A counted guest that boots gets it where others are restored.
+        let later = request.spec.counted && matches!(request.start, Start::Cold);
+        if !later && !matches!(request.start, Start::Save(_)) {
             // The bytes wait in the socket until the guest opens its port.
             let _ = job.write_all(&line).await;
         }
@@ -227,6 +229,7 @@ impl Machine {
             if watch.goes_on()
                 && let Some(qmp) = control.qmp().await
             {
+                let _ = job.write_all(&line).await;
                 // A QEMU that does not answer is noticed by its end or at the deadline.
                 let _ = qmp.execute(&qapi::qmp::cont {}).await;
             }
