@@ -135,13 +135,13 @@ impl Weights {
         self.of[hypothesis] / self.total
     }
 
-    /// For each point the probability that it is bad.
+    /// For each wanted point the probability that it is bad; anything for the others.
     #[must_use]
-    pub fn bad(&self, history: &History) -> Vec<f64> {
+    pub fn bad(&self, history: &History, wanted: impl Fn(usize) -> bool) -> Vec<f64> {
         let suspects = history.suspects().len();
         let ends = &self.of[suspects..history.len()];
         let all: f64 = ends.iter().sum();
-        let sums = history.sums(&self.of[..suspects]);
+        let sums = history.sums(&self.of[..suspects], wanted);
         let of_suspects = sums.into_iter().map(|sum| ((sum + all) / self.total).min(1.0));
         of_suspects.chain(ends.iter().map(|weight| weight / self.total)).collect()
     }

@@ -215,28 +215,40 @@ impl History {
         above
     }
 
-    /// For each suspect the sum of the weights of itself and its ancestors.
+    /// For each wanted suspect the sum of the weights of itself and its ancestors;
+    /// anything for the others.
     ///
     /// As git counts (`do_find_bisection` in its bisect.c): where there is one parent
-    /// the sum is the parent's and its own; only below a merge it has to be walked.
-    /// O(suspects + merges * suspects).
+    /// the sum is the parent's and its own; only below a merge it has to be walked,
+    /// and only where there are weights. O(suspects + merges * suspects) at worst.
     #[must_use]
-    pub fn sums(&self, weights: &[f64]) -> Vec<f64> {
-        let mut sums: Vec<f64> = Vec::with_capacity(self.suspects.len());
-        let mut seen = vec![usize::MAX; self.suspects.len()];
-        let mut stack = Vec::new();
+    pub fn sums(&self, weights: &[f64], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+        let count = self.suspects.len();
+        // Whether it or an ancestor has a weight; whether it or a descendant is wanted.
+        let mut heavy = vec![false; count];
+        let mut needed: Vec<bool> = (0..count).map(wanted).collect();
         for (at, parents) in self.parents.iter().enumerate() {
-            let sum = match parents[..] {
+            heavy[at] = weights[at] > 0.0 || parents.iter().any(|&parent| heavy[parent]);
+        }
+        for (at, parents) in self.parents.iter().enumerate().rev() {
+            if needed[at] {
+                parents.iter().for_each(|&parent| needed[parent] = true);
+            }
+        }
+        let mut sums = vec![0.0; count];
+        let mut seen = vec![usize::MAX; count];
+        let mut stack = Vec::new();
+        for at in (0..count).filter(|&at| needed[at] && heavy[at]) {
+            sums[at] = match self.parents[at][..] {
                 [] => weights[at],
                 [parent] => sums[parent] + weights[at],
                 _ => {
                     let mut sum = 0.0;
-                    seen[at] = at;
                     stack.push(at);
                     while let Some(next) = stack.pop() {
                         sum += weights[next];
                         for &parent in &self.parents[next] {
-                            if seen[parent] != at {
+                            if heavy[parent] && seen[parent] != at {
                                 seen[parent] = at;
                                 stack.push(parent);
                             }
@@ -245,7 +257,6 @@ impl History {
                     sum
                 }
             };
-            sums.push(sum);
         }
         sums
     }
@@ -382,9 +393,10 @@ mod tests {
     fn a_merge_counts_what_both_sides_share_once() {
         let history = graph(&["m b c", "c a", "b a", "a g", "g"], "m", &["g"]).unwrap();
         assert_eq!(names(history.suspects()), ["a", "b", "c", "m"]);
-        assert_eq!(history.sums(&[1.0; 4]), [1.0, 2.0, 2.0, 4.0]);
+        assert_eq!(history.sums(&[1.0; 4], |_| true), [1.0, 2.0, 2.0, 4.0]);
         assert_eq!(history.below(2), [true, false, true, false]);
         assert_eq!(history.above(1), [false, true, false, true]);
+        assert_eq!(history.sums(&[0.0, 1.0, 0.0, 0.0], |at| at == 3)[3], 1.0);
         assert_eq!(history.distances(&[1]), [Some(1), Some(0), Some(2), Some(1)]);
     }
 

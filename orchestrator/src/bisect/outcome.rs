@@ -66,6 +66,14 @@ pub enum Outcome {
         /// How sure that is.
         confidence: Confidence,
     },
+    /// The bad end looked good in all trials, of a predicate whose rates are not known:
+    /// it is good, or shows the fault too seldom.
+    NotReproduced {
+        /// The end.
+        end: Candidate,
+        /// Trials of it.
+        trials: u32,
+    },
     /// An end cannot be tried, so nothing is known of it.
     EndUntestable {
         /// The end.
@@ -123,6 +131,13 @@ impl fmt::Display for Outcome {
                 write!(
                     f,
                     "the bad end is good: {} ({confidence})\n  help: check what reproduces the fault there",
+                    name(end)
+                )
+            }
+            Self::NotReproduced { end, trials } => {
+                write!(
+                    f,
+                    "the bad end was good in all {trials} trials: {}\n  help: allow more trials at the ends, or make the fault show more often",
                     name(end)
                 )
             }

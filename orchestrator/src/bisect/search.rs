@@ -8,7 +8,7 @@ use super::beliefs::{Beliefs, Weights};
 use super::choice::{choose, groups};
 use super::history::{Candidate, History};
 use super::outcome::{Confidence, Likely, Outcome};
-use super::rates::Rule;
+use super::rates::{Rates, Rule};
 use super::step::{Finding, Same, Step};
 use crate::fault::Fault;
 
@@ -277,7 +277,7 @@ impl Search {
     /// What is known after either result of a trial, and how likely each is.
     fn results(&self, state: &State, point: usize) -> impl Iterator<Item = (State, f64)> {
         let weights = state.beliefs.weights(&self.history, &self.rule);
-        let bad = weights.bad(&self.history)[point];
+        let bad = weights.bad(&self.history, |at| at == point)[point];
         let (positive, negative) =
             self.rule.rates.expected(state.beliefs.tally(weights.likeliest()));
         let looks_bad = bad * (1.0 - negative) + (1.0 - bad) * positive;
@@ -298,7 +298,7 @@ impl Search {
     /// order in which that happened: good, bad, skip, or nothing certain enough.
     pub(super) fn verdicts(&self) -> Vec<(usize, Option<&'static str>)> {
         let weights = self.state.beliefs.weights(&self.history, &self.rule);
-        let bad = weights.bad(&self.history);
+        let bad = weights.bad(&self.history, |_| true);
         let doubt = self.rule.allowed() + ROUNDING;
         let verdict = |point: usize| {
             let record = self.state.record(point)?;
@@ -376,6 +376,13 @@ impl Search {
                 return Err(Outcome::EndsIdentical { good: end(), bad });
             }
         }
+        // An unknown rate may be so low that it never shows: no confidence to be had.
+        let tip = state.record(bad).cloned().unwrap_or_default();
+        let estimated = matches!(self.rule.rates, Rates::Estimated { .. });
+        if estimated && tip.bad == 0 && tip.good >= self.rule.at_ends() {
+            let end = history.candidate(bad).clone();
+            return Err(Outcome::NotReproduced { end, trials: tip.good });
+        }
         let sure = 1.0 - self.rule.allowed() - ROUNDING;
         let wrong = |hypothesis| {
             let probability = weights.probability(hypothesis);
@@ -403,17 +410,27 @@ impl Search {
     /// does not show is the most common mistake.
     fn unverified(&self, state: &State, weights: &Weights) -> Option<usize> {
         let suspects = self.history.suspects().len();
-        // Leaves most of the stated error to the search.
-        let doubt = self.rule.allowed() / 4.0 + ROUNDING;
-        let open = |point: usize, wrong: usize| {
-            let record = state.record(point);
-            let tried = record.map_or(0, Record::tried);
-            let same = record.is_some_and(|record| record.same);
-            (tried < self.rule.at_ends() && !same) || weights.probability(wrong) > doubt
+        let bad = self.history.bad();
+        let tried = |point: usize| state.record(point).map_or(0, Record::tried);
+        let ends = || std::iter::once(bad).chain(suspects..self.history.len());
+        let few = |&end: &usize| {
+            let same = state.record(end).is_some_and(|record| record.same);
+            tried(end) < self.rule.at_ends() && !same
         };
-        if open(self.history.bad(), Beliefs::bad_end_is_good(&self.history)) {
-            return Some(self.history.bad());
+        if let Some(end) = ends().find(few) {
+            return Some(end);
         }
-        (suspects..self.history.len()).find(|&end| open(end, end))
+        // Leaves most of the stated error to the search.
+        let allowed = self.rule.allowed() / 4.0 + ROUNDING;
+        let doubtful = |&end: &usize| {
+            let wrong = if end == bad { Beliefs::bad_end_is_good(&self.history) } else { end };
+            weights.probability(wrong) > allowed
+        };
+        let doubt = ends().find(doubtful)?;
+        match self.rule.rates {
+            Rates::Exact | Rates::Stated { .. } => Some(doubt),
+            // One rate is known from the one end, the other from the other.
+            Rates::Estimated { .. } => ends().min_by_key(|&end| tried(end)),
+        }
     }
 }
