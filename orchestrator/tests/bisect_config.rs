@@ -214,14 +214,11 @@ fn mixes_that_do_not_build_are_passed_or_told() {
     let mut passed = 0;
     for number in (0..SYMBOLS).step_by(29) {
         let mut fake = guilty(&[number]);
-        // Mixes with 149 and without... the first half does not build.
-        fake.depends = vec![];
         fake.unbuildable = [name(149)].into();
         let (result, ..) = search(&fake, ends());
         assert!(matches!(result, Ok(ConfigOutcome::EndUntestable { .. })));
         fake.built.take();
         fake.unbuildable = [name(20), name(149), "ODD".to_owned()].into();
-        fake.selects = vec![];
         // The good end has what makes them fail, the bad one has not.
         let mut configs = ends();
         configs.good.insert("ODD".to_owned(), "y".to_owned());
@@ -287,7 +284,6 @@ fn a_search_that_may_build_no_more_says_what_is_left() {
     let (symbols, enough, notes, cost) = found(&guilty(&[9]), Configs { most: ENDS + 5, ..ends() });
     assert_eq!(cost.builds, ENDS + 5);
     assert!(symbols.contains_key(&name(9)) && symbols.len() < 12);
-    assert!(!notes.is_empty() && (enough || !notes.is_empty()));
     let last = ConfigOutcome::Found { changes: Vec::new(), enough, notes }.to_string();
     assert!(last.contains("the 7 builds that were allowed are spent"), "{last}");
 }

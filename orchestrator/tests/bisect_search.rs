@@ -2,12 +2,15 @@
 //! What a search of commits or patches finds, how many builds and runs it takes, and
 //! whether its confidence is honest. Every random number is seeded.
 
+#[path = "bisect/dice.rs"]
+mod dice;
 #[path = "bisect/fakes.rs"]
 mod fakes;
 
 use std::collections::BTreeSet;
 
-use fakes::{Dice, Fake, candidate, line, number};
+use dice::Dice;
+use fakes::{Fake, candidate, line, number};
 use kvet::bisect::history::{Candidate, Commit, History, Role};
 use kvet::bisect::log::{Entry, Start, replay};
 use kvet::bisect::outcome::Outcome;
@@ -273,7 +276,7 @@ fn a_change_that_was_taken_back_and_made_again_is_found() {
 #[test]
 fn what_an_exact_search_builds_next_was_named_ahead() {
     for first in 1..=64 {
-        let fake = Fake::new(first, 64);
+        let fake = Fake { looks_ahead: true, ..Fake::new(first, 64) };
         fake.search_line(64, Rule::EXACT);
         let (built, ahead) = (fake.built.take(), fake.ahead.take());
         for (now, next) in built.iter().zip(&built[1..]).skip(1) {

@@ -135,21 +135,14 @@ impl Weights {
         self.of[hypothesis] / self.total
     }
 
-    /// For each wanted point the probability that it is bad; anything for the others.
+    /// For each point the probability that it is bad.
     #[must_use]
-    pub fn bad(&self, history: &History, wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+    pub fn bad(&self, history: &History) -> Vec<f64> {
         let suspects = history.suspects().len();
         let ends = &self.of[suspects..history.len()];
         let all: f64 = ends.iter().sum();
-        let sums = history.sums(&self.of[..suspects], wanted);
+        let sums = history.sums(&self.of[..suspects], |_| true);
         let of_suspects = sums.into_iter().map(|sum| ((sum + all) / self.total).min(1.0));
         of_suspects.chain(ends.iter().map(|weight| weight / self.total)).collect()
-    }
-
-    /// The most likely hypothesis.
-    #[must_use]
-    pub fn likeliest(&self) -> usize {
-        (0..self.of.len())
-            .fold(0, |best, next| if self.of[next] > self.of[best] { next } else { best })
     }
 }

@@ -4,13 +4,9 @@
 use super::history::Candidate;
 use super::log::{Entry, Journal};
 use super::outcome::Outcome;
-use super::search::{Ahead, Next, Search};
-use super::step::{Finding, Same, Step};
+use super::search::{Next, Search};
+use super::step::{Finding, Same, Step, bounded, bounded_fault};
 use crate::fault::{Blame, Fault};
-
-/// How many candidates are named for building ahead: the middles of both halves, and
-/// the four that follow from them.
-const AHEAD: usize = 6;
 
 /// What building a candidate gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,11 +46,12 @@ pub trait Trial {
     fn build(
         &self,
         candidate: &Candidate,
-        ahead: &[Ahead],
+        search: &Search,
     ) -> impl Future<Output = Result<Built, Fault>>;
 
-    /// Runs an image once. While a guest runs, `ahead` may be built, the likeliest
-    /// first. After a resume `image` is one that an earlier process built.
+    /// Runs an image once. While a guest runs, what [`Search::ahead`] names may be
+    /// built, the likeliest first. After a resume `image` is one that an earlier
+    /// process built.
     ///
     /// # Errors
     /// Whatever prevents it.
@@ -62,7 +59,7 @@ pub trait Trial {
         &self,
         candidate: &Candidate,
         image: &str,
-        ahead: &[Ahead],
+        search: &Search,
     ) -> impl Future<Output = Result<Seen, Fault>>;
 }
 
@@ -92,7 +89,7 @@ pub async fn drive(
     let result = until_done(search, trial, journal, most, cost).await;
     let last = match &result {
         Ok(outcome) => Entry::Outcome(outcome.clone()),
-        Err(fault) => Entry::Stopped { fault: fault.clone() },
+        Err(fault) => Entry::Stopped { fault: bounded_fault(fault) },
     };
     let kept = journal.keep(&last);
     let outcome = result?;
@@ -112,13 +109,12 @@ async fn until_done(
             Next::Try(_) if search.trials() >= most => return Ok(search.undecided()),
             Next::Try(candidate) => candidate,
         };
-        let ahead = search.ahead(AHEAD);
         let record = search.record(&candidate.id).cloned().unwrap_or_default();
         let mut image = record.image;
         let mut decided = None;
         if image.is_none() {
             cost.builds += 1;
-            match skipping(trial.build(&candidate, &ahead).await)? {
+            match skipping(trial.build(&candidate, search).await)? {
                 Ok(Built::Image(key)) => image = Some(key),
                 Ok(Built::Decided { finding, evidence }) => {
                     decided = Some(Seen { finding, evidence })
@@ -136,12 +132,13 @@ async fn until_done(
             (Some(seen), _) => seen,
             (None, Some(image)) => {
                 cost.runs += 1;
-                let seen = skipping(trial.run(&candidate, image, &ahead).await)?;
+                let seen = skipping(trial.run(&candidate, image, search).await)?;
                 seen.unwrap_or_else(|skip| skip)
             }
             (None, None) => return Err(Fault::infra("a build gave neither an image nor a reason")),
         };
         let Seen { finding, evidence } = seen;
+        let evidence = bounded(evidence);
         let repeat = record.good + record.bad + 1;
         let step = Step { candidate, finding, repeat, evidence, image };
         search.record_step(&step)?;

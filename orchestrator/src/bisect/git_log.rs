@@ -66,5 +66,5 @@ pub fn git_log(search: &Search) -> String {
 }
 
 fn comment(log: &mut String, word: &str, candidate: &Candidate) {
-    let _ = writeln!(log, "# {word}: [{}] {}", candidate.id, escape(&candidate.subject));
+    let _ = writeln!(log, "# {word}: [{}] {}", escape(&candidate.id), escape(&candidate.subject));
 }

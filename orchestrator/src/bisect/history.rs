@@ -228,7 +228,7 @@ impl History {
         let mut heavy = vec![false; count];
         let mut needed: Vec<bool> = (0..count).map(wanted).collect();
         for (at, parents) in self.parents.iter().enumerate() {
-            heavy[at] = weights[at] > 0.0 || parents.iter().any(|&parent| heavy[parent]);
+            heavy[at] = weights[at] != 0.0 || parents.iter().any(|&parent| heavy[parent]);
         }
         for (at, parents) in self.parents.iter().enumerate().rev() {
             if needed[at] {
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn a_merge_counts_what_both_sides_share_once() {
         let history = graph(&["m b c", "c a", "b a", "a g", "g"], "m", &["g"]).unwrap();
-        assert_eq!(names(history.suspects()), ["a", "b", "c", "m"]);
+        assert_eq!(names(history.suspects()), ["a", "c", "b", "m"]);
         assert_eq!(history.sums(&[1.0; 4], |_| true), [1.0, 2.0, 2.0, 4.0]);
         assert_eq!(history.below(2), [true, false, true, false]);
         assert_eq!(history.above(1), [false, true, false, true]);

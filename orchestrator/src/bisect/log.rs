@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::history::{History, Role};
@@ -17,7 +18,8 @@ use crate::fault::Fault;
 
 /// Says what a log is.
 pub const LOG_SCHEMA: &str = "kvet/bisect/1";
-/// Longest line of a log, in bytes: evidence is cut long before.
+/// Longest line of a log, in bytes: evidence is cut long before
+/// ([`super::step::bounded`]).
 const LONGEST: u64 = 1 << 20;
 /// Most lines of a log.
 const MOST: usize = 100_000;
@@ -83,16 +85,16 @@ pub enum Entry {
 }
 
 /// Takes a log's lines as they come.
-pub trait Journal {
+pub trait Journal<E = Entry> {
     /// Keeps one entry, so that it outlives kvet.
     ///
     /// # Errors
     /// An `infra` fault when it cannot be kept.
-    fn keep(&mut self, entry: &Entry) -> Result<(), Fault>;
+    fn keep(&mut self, entry: &E) -> Result<(), Fault>;
 }
 
-impl Journal for Vec<Entry> {
-    fn keep(&mut self, entry: &Entry) -> Result<(), Fault> {
+impl<E: Clone> Journal<E> for Vec<E> {
+    fn keep(&mut self, entry: &E) -> Result<(), Fault> {
         self.push(entry.clone());
         Ok(())
     }
@@ -131,12 +133,15 @@ impl LogFile {
     }
 }
 
-impl Journal for LogFile {
-    fn keep(&mut self, entry: &Entry) -> Result<(), Fault> {
+impl<E: Serialize> Journal<E> for LogFile {
+    fn keep(&mut self, entry: &E) -> Result<(), Fault> {
         let mut line = serde_json::to_vec(entry).map_err(|error| {
             Fault::infra(format!("an entry cannot be written: {error}")).at(self.path.display())
         })?;
         line.push(b'\n');
+        if line.len() as u64 >= LONGEST {
+            return Err(Fault::infra("an entry of the log is too long").at(self.path.display()));
+        }
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         written.map_err(|error| Fault::io(format!("write {}", self.path.display()), &error))
     }
@@ -147,7 +152,7 @@ impl Journal for LogFile {
 ///
 /// # Errors
 /// A `plan` fault with the line that is no entry, or an `infra` fault.
-pub fn read(log: impl Read, name: &str) -> Result<Vec<Entry>, Fault> {
+pub fn read<E: DeserializeOwned>(log: impl Read, name: &str) -> Result<Vec<E>, Fault> {
     let mut log = BufReader::new(log);
     let mut entries = Vec::new();
     for number in 1.. {
@@ -226,7 +231,7 @@ fn starts(start: &Start, search: &Search) -> Result<(), Fault> {
         ("bad end", start.bad != ours.bad),
         ("good ends", start.good != ours.good),
         ("range", start.range != ours.range || start.suspects != ours.suspects),
-        ("rule", start.rule != ours.rule),
+        ("rule", !start.rule.same(&ours.rule)),
     ];
     match differs.iter().find(|(_, differs)| *differs) {
         None => Ok(()),
@@ -239,7 +244,11 @@ fn starts(start: &Start, search: &Search) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::git_log::git_log;
     use super::super::history::Candidate;
+    use super::super::rates::Rates;
     use super::super::step::Finding;
     use super::*;
 
@@ -270,9 +279,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let text = text(&log());
-        assert_eq!(read(text.as_bytes(), "log").unwrap(), log());
+        assert_eq!(read::<Entry>(text.as_bytes(), "log").unwrap(), log());
         let torn = format!("{text}{{\"entry\":\"tri");
-        assert_eq!(read(torn.as_bytes(), "log").unwrap(), log());
+        assert_eq!(read::<Entry>(torn.as_bytes(), "log").unwrap(), log());
     }
 
     #[test]
@@ -290,7 +299,7 @@ mod tests {
         std::fs::write(&path, [whole.as_slice(), b"{\"ent"].concat()).unwrap();
         let mut file = LogFile::open(&path).unwrap();
         file.keep(&step("c6", Finding::Bad, 1)).unwrap();
-        let entries = read(File::open(&path).unwrap(), "log").unwrap();
+        let entries: Vec<Entry> = read(File::open(&path).unwrap(), "log").unwrap();
         assert_eq!(entries[..5], log());
         assert_eq!(entries.len(), 6);
     }
@@ -314,7 +323,51 @@ mod tests {
         entries[2] = step("c0", Finding::Good, 2);
         assert!(place(&entries, history(9), Rule::EXACT).starts_with("log:3 trial 2 of c0"));
         assert!(place(&entries[1..], history(9), Rule::EXACT).starts_with("log:1 a log begins"));
-        let bad = read(&b"{}\n"[..], "log").unwrap_err();
+        let bad = read::<Entry>(&b"{}\n"[..], "log").unwrap_err();
         assert_eq!(bad.place.as_deref(), Some("log:1"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = read::<Entry>(&bytes[..], "log");
+        }
+
+        #[test]
+        fn no_steps_make_a_replay_panic(
+            steps in proptest::collection::vec((0..11_u32, 0..4_u32, 0..3_u32, 0..11_u32), 0..24),
+            exact in any::<bool>(),
+        ) {
+            let rule = match exact {
+                true => Rule::EXACT,
+                false => Rule::noisy(Rates::Estimated { trials: 2 }, 0.01).unwrap(),
+            };
+            let mut entries = vec![Entry::Start(Start::new(&history(9), rule, "p"))];
+            for (id, kind, repeat, other) in steps {
+                let id = format!("c{id}");
+                entries.push(match kind {
+                    0 => step(&id, Finding::Good, repeat),
+                    1 => step(&id, Finding::Bad, repeat),
+                    2 => step(&id, Finding::Skip { reason: "r".into() }, repeat),
+                    _ => Entry::Same(Same {
+                        candidate: Candidate::new(id, "s"),
+                        as_id: format!("c{other}"),
+                        image: "i".into(),
+                    }),
+                });
+            }
+            match replay(&entries, "log", history(9), rule) {
+                Ok(search) => {
+                    let _ = (search.next(), search.ahead(6), git_log(&search), search.undecided());
+                }
+                Err(fault) => {
+                    let place = fault.place.unwrap();
+                    let line: usize = place.strip_prefix("log:").unwrap().parse().unwrap();
+                    prop_assert!((1..=entries.len()).contains(&line));
+                    // Without that line and what follows the log is whole.
+                    prop_assert!(replay(&entries[..line - 1], "log", history(9), rule).is_ok());
+                }
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ const PRIOR_NEGATIVE: u32 = 1;
 
 /// How often one trial lies. Runs are taken to be independent of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "rates", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Rates {
     /// It never does: a counted or otherwise exact predicate, run once.
     Exact,
@@ -40,7 +40,6 @@ pub enum Rates {
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// How often trials lie.
-    #[serde(flatten)]
     pub rates: Rates,
     /// The probability of a wrong answer at which the search stops. Exact
     /// predicates ignore it.
@@ -89,6 +88,20 @@ impl Rule {
                 .help("state a small probability, such as 0.001"));
         }
         Ok(())
+    }
+
+    /// Whether both say the same; a rate may have lost its last bit in a log.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        let near = |a: f64, b: f64| (a - b).abs() <= 1e-12;
+        near(self.error, other.error)
+            && match (self.rates, other.rates) {
+                (
+                    Rates::Stated { false_positive: a, false_negative: b },
+                    Rates::Stated { false_positive: c, false_negative: d },
+                ) => near(a, c) && near(b, d),
+                (ours, theirs) => ours == theirs,
+            }
     }
 
     /// Whether one trial decides.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::beliefs::{Beliefs, Weights};
-use super::choice::{choose, groups};
+use super::choice::{choose, forecast, groups};
 use super::history::{Candidate, History};
 use super::outcome::{Confidence, Likely, Outcome};
 use super::rates::{Rates, Rule};
@@ -50,6 +50,10 @@ pub(super) struct State {
 }
 
 impl State {
+    pub(super) fn new(history: &History) -> Self {
+        Self { beliefs: Beliefs::new(history), points: BTreeMap::new(), order: Vec::new() }
+    }
+
     pub(super) fn record(&self, point: usize) -> Option<&Record> {
         self.points.get(&point)
     }
@@ -96,8 +100,7 @@ impl Search {
     /// A `plan` fault when the rule makes no sense.
     pub fn new(history: History, rule: Rule) -> Result<Self, Fault> {
         rule.check()?;
-        let state =
-            State { beliefs: Beliefs::new(&history), points: BTreeMap::new(), order: Vec::new() };
+        let state = State::new(&history);
         Ok(Self { history, rule, state, trials: 0 })
     }
 
@@ -234,8 +237,8 @@ impl Search {
         }
     }
 
-    /// The candidates that are likely to be tried after the next one and have no
-    /// image yet, at most `most`, the likeliest first: the middles of what either
+    /// The candidates that are likely to be tried after the next one and were not
+    /// built yet, at most `most`, the likeliest first: the middles of what either
     /// result leaves, then the middles of what follows from those.
     #[must_use]
     pub fn ahead(&self, most: usize) -> Vec<Ahead> {
@@ -277,10 +280,9 @@ impl Search {
     /// What is known after either result of a trial, and how likely each is.
     fn results(&self, state: &State, point: usize) -> impl Iterator<Item = (State, f64)> {
         let weights = state.beliefs.weights(&self.history, &self.rule);
-        let bad = weights.bad(&self.history, |at| at == point)[point];
-        let (positive, negative) =
-            self.rule.rates.expected(state.beliefs.tally(weights.likeliest()));
-        let looks_bad = bad * (1.0 - negative) + (1.0 - bad) * positive;
+        let rates = &self.rule.rates;
+        let forecast = forecast(&self.history, rates, state, &weights, |at| at == point);
+        let looks_bad = forecast.looks_bad[point];
         [(true, looks_bad), (false, 1.0 - looks_bad)].into_iter().map(move |(bad, probability)| {
             let mut state = state.clone();
             state.beliefs.add(&self.history, point, bad);
@@ -298,7 +300,7 @@ impl Search {
     /// order in which that happened: good, bad, skip, or nothing certain enough.
     pub(super) fn verdicts(&self) -> Vec<(usize, Option<&'static str>)> {
         let weights = self.state.beliefs.weights(&self.history, &self.rule);
-        let bad = weights.bad(&self.history, |_| true);
+        let bad = weights.bad(&self.history);
         let doubt = self.rule.allowed() + ROUNDING;
         let verdict = |point: usize| {
             let record = self.state.record(point)?;

@@ -4,6 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::history::Candidate;
+use crate::fault::Fault;
+
+/// Longest evidence of a log's entry, in bytes; as JSON it is at most six times as long.
+const EVIDENCE: usize = 64 << 10;
 
 /// What one trial found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,4 +65,48 @@ pub struct Same {
     pub as_id: String,
     /// What both are.
     pub image: String,
+}
+
+/// Evidence of a bounded length: its end is where a console or a compiler says why.
+#[must_use]
+pub fn bounded(evidence: String) -> String {
+    let from = (evidence.len().saturating_sub(EVIDENCE)..=evidence.len())
+        .find(|&at| evidence.is_char_boundary(at));
+    match from {
+        Some(from) if from > 0 => evidence[from..].to_owned(),
+        _ => evidence,
+    }
+}
+
+/// A fault with evidence of a bounded length.
+#[must_use]
+pub fn bounded_fault(fault: &Fault) -> Fault {
+    let mut fault = fault.clone();
+    let mut left = EVIDENCE;
+    let whole = fault.evidence.iter().rev().take_while(|line| {
+        let fits = line.len() < left;
+        left = left.saturating_sub(line.len() + 1);
+        fits
+    });
+    let from = fault.evidence.len() - whole.count();
+    fault.evidence.drain(..from);
+    fault
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_evidence_keeps_its_end() {
+        let long = format!("{}é the reason", "é".repeat(EVIDENCE));
+        let short = bounded(long);
+        assert!(short.len() <= EVIDENCE && short.ends_with("é the reason"));
+        assert_eq!(bounded("x".to_owned()), "x");
+        let mut fault = Fault::infra("x");
+        fault.evidence = (0..100_000).map(|line| line.to_string()).collect();
+        let fault = bounded_fault(&fault);
+        assert_eq!(fault.evidence.last().map(String::as_str), Some("99999"));
+        assert!(fault.evidence.iter().map(String::len).sum::<usize>() <= EVIDENCE);
+    }
 }

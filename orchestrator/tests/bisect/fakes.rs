@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Kernels that are numbers: which is bad, which cannot be tried, and who lies.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::FutureExt;
@@ -14,33 +14,7 @@ use kvet::bisect::search::{Ahead, Search};
 use kvet::bisect::step::Finding;
 use kvet::fault::Fault;
 
-/// Numbers that look random and are the same in every run (SplitMix64; Steele, Lea
-/// and Flood, 2014).
-pub struct Dice(Cell<u64>);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Self(Cell::new(seed))
-    }
-
-    pub fn next(&self) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let mut z = self.0.get();
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`.
-    pub fn below(&self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// In 0..1.
-    pub fn share(&self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
+use super::dice::Dice;
 
 /// A line of `length` suspects after its good end: 0 is good, `length` bad.
 pub fn line(length: usize) -> History {
@@ -67,6 +41,7 @@ pub struct Fake {
     pub same: BTreeMap<usize, usize>,
     /// The run of this count, from 1, is a fault of this kind.
     pub fault_at: Option<(usize, Fault)>,
+    pub looks_ahead: bool,
     pub built: RefCell<Vec<usize>>,
     pub ran: RefCell<Vec<usize>>,
     pub ahead: RefCell<Vec<Vec<Ahead>>>,
@@ -87,6 +62,7 @@ impl Fake {
             dice: Dice::new(1),
             same: BTreeMap::new(),
             fault_at: None,
+            looks_ahead: false,
             built: RefCell::default(),
             ran: RefCell::default(),
             ahead: RefCell::default(),
@@ -118,17 +94,19 @@ impl Fake {
 }
 
 impl Trial for Fake {
-    async fn build(&self, candidate: &Candidate, ahead: &[Ahead]) -> Result<Built, Fault> {
+    async fn build(&self, candidate: &Candidate, search: &Search) -> Result<Built, Fault> {
         let number = number(candidate);
         self.built.borrow_mut().push(number);
-        self.ahead.borrow_mut().push(ahead.to_vec());
+        if self.looks_ahead {
+            self.ahead.borrow_mut().push(search.ahead(6));
+        }
         if self.unbuildable.contains(&number) {
             return Err(Fault::series("does not build"));
         }
         Ok(Built::Image(self.same.get(&number).unwrap_or(&number).to_string()))
     }
 
-    async fn run(&self, candidate: &Candidate, image: &str, _: &[Ahead]) -> Result<Seen, Fault> {
+    async fn run(&self, candidate: &Candidate, image: &str, _: &Search) -> Result<Seen, Fault> {
         let number = number(candidate);
         assert_eq!(image, self.same.get(&number).unwrap_or(&number).to_string());
         self.ran.borrow_mut().push(number);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The log of a search of configs. A search that is resumed resolves the same mixes
-//! again and takes what the log says of each resolved config.
+//! again and takes what the log says of each resolved config. Lines are written and
+//! read as those of any other search ([`super::super::log`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -74,22 +75,6 @@ pub enum ConfigEntry {
     },
     /// How it ended.
     Outcome(ConfigOutcome),
-}
-
-/// Takes a log's lines as they come.
-pub trait ConfigJournal {
-    /// Keeps one entry, so that it outlives kvet.
-    ///
-    /// # Errors
-    /// An `infra` fault when it cannot be kept.
-    fn keep(&mut self, entry: &ConfigEntry) -> Result<(), Fault>;
-}
-
-impl ConfigJournal for Vec<ConfigEntry> {
-    fn keep(&mut self, entry: &ConfigEntry) -> Result<(), Fault> {
-        self.push(entry.clone());
-        Ok(())
-    }
 }
 
 /// The steps of a log of the same search.

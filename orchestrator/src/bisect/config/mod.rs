@@ -22,7 +22,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use log::{ConfigEntry, ConfigJournal, ConfigStart, ConfigStep, replay};
+pub use log::{ConfigEntry, ConfigStart, ConfigStep, replay};
 pub use mix::{differing, digest};
 pub use narrow::{Configs, Cost, drive};
 
@@ -112,15 +112,11 @@ impl fmt::Display for ConfigOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Found { changes, enough, notes } => {
-                write!(
-                    f,
-                    "{} of these symbols make the difference",
-                    match (changes.len(), enough) {
-                        (1, _) => "the change".to_owned(),
-                        (count, true) => format!("the changes, all {count},"),
-                        (count, false) => format!("some or all of {count} changes"),
-                    }
-                )?;
+                f.write_str(match (changes.len(), enough) {
+                    (1, _) => "this symbol makes the difference",
+                    (_, true) => "these symbols together make the difference",
+                    (_, false) => "some or all of these symbols make the difference",
+                })?;
                 let value =
                     |value: &Option<String>| value.as_deref().map_or("not set".to_owned(), escape);
                 for change in changes {

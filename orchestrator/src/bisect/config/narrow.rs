@@ -2,8 +2,9 @@
 //! The loop of a search of configs.
 
 use super::super::drive::{Built, Seen, skipping};
-use super::super::step::Finding;
-use super::log::{ConfigEntry, ConfigJournal, ConfigStep};
+use super::super::log::Journal;
+use super::super::step::{Finding, bounded, bounded_fault};
+use super::log::{ConfigEntry, ConfigStep};
 use super::mix::{Order, differing, digest, with};
 use super::{Change, Config, ConfigOutcome, ConfigTrial, Part};
 use crate::fault::Fault;
@@ -49,7 +50,7 @@ pub struct Cost {
 pub async fn drive(
     configs: Configs,
     trial: &impl ConfigTrial,
-    journal: &mut impl ConfigJournal,
+    journal: &mut impl Journal<ConfigEntry>,
     cost: &mut Cost,
 ) -> Result<ConfigOutcome, Fault> {
     let order = Order::of(&configs.groups);
@@ -59,7 +60,7 @@ pub async fn drive(
     let result = search.run(&configs).await;
     let last = match &result {
         Ok(outcome) => ConfigEntry::Outcome(outcome.clone()),
-        Err(fault) => ConfigEntry::Stopped { fault: fault.clone() },
+        Err(fault) => ConfigEntry::Stopped { fault: bounded_fault(fault) },
     };
     let kept = journal.keep(&last);
     let outcome = result?;
@@ -85,7 +86,7 @@ struct Pair {
     note: Option<String>,
 }
 
-impl<T: ConfigTrial, J: ConfigJournal> Search<'_, T, J> {
+impl<T: ConfigTrial, J: Journal<ConfigEntry>> Search<'_, T, J> {
     async fn run(&mut self, configs: &Configs) -> Result<ConfigOutcome, Fault> {
         self.good = self.resolve(&configs.good).await?;
         let bad = self.resolve(&configs.bad).await?;
@@ -283,7 +284,7 @@ impl<T: ConfigTrial, J: ConfigJournal> Search<'_, T, J> {
             config: digest(config),
             changed: differing(&self.good, config),
             finding: seen.finding.clone(),
-            evidence: seen.evidence,
+            evidence: bounded(seen.evidence),
             image,
             same,
         };
