@@ -140,7 +140,7 @@ mod tests {
         let order = Order::of(&groups);
         assert_eq!(order.mixes(&symbols)[0].len(), 5);
         assert_eq!(Order::default().mixes(&symbols)[0].len(), 6);
-        let one = Order::of(&[symbols.clone()]);
+        let one = Order::of(std::slice::from_ref(&symbols));
         assert_eq!(one.mixes(&symbols)[0].len(), 6);
     }
 
