@@ -11,6 +11,7 @@ use kvet::bisect::config::{
     drive, replay,
 };
 use kvet::bisect::drive::{Built, Seen};
+use kvet::bisect::log::{Journal, LogFile, read};
 use kvet::bisect::step::Finding;
 use kvet::fault::Fault;
 
@@ -262,10 +263,11 @@ fn an_interrupted_search_goes_on_from_its_log() {
         assert_eq!(result.unwrap_err(), Fault::interrupted());
         let start = ConfigStart::new(&ends().good, &ends().bad, "a test");
         log.insert(0, ConfigEntry::Start(start.clone()));
-        let text: Vec<String> =
-            log.iter().map(|entry| serde_json::to_string(entry).unwrap()).collect();
-        let read: Vec<ConfigEntry> =
-            text.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bisect.jsonl");
+        let mut file = LogFile::open(&path).unwrap();
+        log.iter().for_each(|entry| file.keep(entry).unwrap());
+        let read: Vec<ConfigEntry> = read(std::fs::File::open(&path).unwrap(), "log").unwrap();
         assert_eq!(read, log);
         let known = replay(&read, "log", &start).unwrap();
         assert_eq!(known.len(), at - 1);

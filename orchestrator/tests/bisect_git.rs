@@ -211,7 +211,11 @@ fn case(dice: &Dice, skips: usize) -> Case {
 }
 
 fn search(case: &Case, rule: Rule, lies: f64) -> (Search, Outcome) {
-    let history = case.repository.history(case.tip, &[0]);
+    search_from(case, &[0], rule, lies)
+}
+
+fn search_from(case: &Case, goods: &[usize], rule: Rule, lies: f64) -> (Search, Outcome) {
+    let history = case.repository.history(case.tip, goods);
     let mut search = Search::new(history, rule).unwrap();
     let fake = Fake {
         repository: &case.repository,
@@ -273,6 +277,30 @@ fn with_skips_both_name_the_first_bad_commit_or_a_set_that_holds_it() {
         }
     }
     assert!(sets >= 3, "{sets}");
+}
+
+#[test]
+fn a_good_end_on_another_branch_is_handled_as_git_does() {
+    // 0 - 1 - 2 - 3 - 4 is bad from 3 on, the good end 6 branches off at 1.
+    let parents = [vec![], vec![0], vec![1], vec![2], vec![3], vec![1], vec![5], vec![4, 6]];
+    let case = Case {
+        repository: Repository::new(
+            &parents,
+            |at| if [3, 4, 7].contains(&at) { "bad" } else { "good" },
+        ),
+        tip: 4,
+        first: 3,
+        bad: [3, 4, 7].into(),
+        skip: BTreeSet::new(),
+    };
+    let (search, outcome) = search_from(&case, &[6], Rule::EXACT, 0.0);
+    let Outcome::Found { first_bad, .. } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(case.repository.number(&first_bad.id), case.first);
+    assert_eq!(case.repository.bisect_run(4, &[6]), (case.first, true));
+    let text = git_log(&search);
+    assert!(text.contains(&format!("git bisect good {}", case.repository.ids[1])), "{text}");
+    let log = case.repository.replay(&text);
+    assert!(log.contains(&format!("# first bad commit: [{}]", first_bad.id)), "{log}");
 }
 
 #[test]

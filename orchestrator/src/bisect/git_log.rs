@@ -25,13 +25,21 @@ pub fn git_log(search: &Search) -> String {
         .map(|end| &end.candidate)
         .collect();
     let mut log = String::new();
-    comment(&mut log, "bad", tip);
-    goods.iter().for_each(|good| comment(&mut log, "good", good));
-    let _ = write!(log, "git bisect start '{}'", tip.id);
-    goods.iter().for_each(|good| {
-        let _ = write!(log, " '{}'", good.id);
-    });
-    log.push('\n');
+    // git 2.47 ends a replay at a start from which it would go on to a merge base, so
+    // then the ends come one by one, of which it thinks nothing before the last line.
+    if history.ends().len() == goods.len() {
+        comment(&mut log, "bad", tip);
+        goods.iter().for_each(|good| comment(&mut log, "good", good));
+        let _ = write!(log, "git bisect start '{}'", tip.id);
+        goods.iter().for_each(|good| {
+            let _ = write!(log, " '{}'", good.id);
+        });
+        log.push('\n');
+    } else {
+        log.push_str("git bisect start\n");
+        mark(&mut log, "bad", tip);
+        goods.iter().for_each(|good| mark(&mut log, "good", good));
+    }
     let mut bad = history.bad();
     for (point, verdict) in search.verdicts() {
         let candidate = history.candidate(point);
@@ -43,8 +51,7 @@ pub fn git_log(search: &Search) -> String {
             Some("bad") if !below(point) => comment(&mut log, "also bad", candidate),
             None => comment(&mut log, "undecided", candidate),
             Some(word) => {
-                comment(&mut log, word, candidate);
-                let _ = writeln!(log, "git bisect {word} {}", candidate.id);
+                mark(&mut log, word, candidate);
                 if word == "bad" {
                     bad = point;
                 }
@@ -63,6 +70,11 @@ pub fn git_log(search: &Search) -> String {
         Next::Done(_) | Next::Try(_) => {}
     }
     log
+}
+
+fn mark(log: &mut String, word: &str, candidate: &Candidate) {
+    comment(log, word, candidate);
+    let _ = writeln!(log, "git bisect {word} {}", candidate.id);
 }
 
 fn comment(log: &mut String, word: &str, candidate: &Candidate) {
