@@ -2,9 +2,13 @@
 //! Which symbols a search of two configs finds, and how many builds it takes, with a
 //! Kconfig of a few rules. The two ends are counted among the builds.
 
+#[path = "bisect/dice.rs"]
+mod dice;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use dice::Dice;
 use futures_util::FutureExt;
 use kvet::bisect::config::{
     Config, ConfigEntry, ConfigOutcome, ConfigStart, ConfigTrial, Configs, Cost, Part, digest,
@@ -197,6 +201,48 @@ fn chains_of_dependencies_in_any_order_do_not_hide_the_guilty_symbol() {
         assert!(symbols.len() <= 2, "{symbols:?}");
         assert!(cost.builds <= ENDS + 20, "{}", cost.builds);
     }
+}
+
+#[test]
+fn what_is_called_enough_is_enough_whatever_kconfig_forces() {
+    let (mut enough_ones, mut most) = (0, 0);
+    for seed in 0..80 {
+        let dice = Dice::new(seed);
+        let symbol = || name(dice.below(SYMBOLS));
+        let guilty: BTreeSet<String> =
+            (0..=(dice.share() * 3.0) as usize).map(|_| symbol()).collect();
+        // No cycles: a symbol depends on a lower one and selects a higher one, or the
+        // other way around.
+        let pair = || {
+            let (a, b) = (dice.below(SYMBOLS), dice.below(SYMBOLS));
+            (name(a.max(b)), name(a.min(b)))
+        };
+        let mut fake = Fake { guilty, ..Fake::default() };
+        fake.depends = (0..40).map(|_| pair()).filter(|(a, b)| a != b).collect();
+        fake.selects = (0..20).map(|_| pair()).filter(|(a, b)| a != b).collect();
+        let configs = ends();
+        let (result, _, cost) = search(&fake, configs.clone());
+        let ConfigOutcome::Found { changes, enough, notes } = result.unwrap() else {
+            panic!("seed {seed}")
+        };
+        most = most.max(cost.builds);
+        if enough {
+            enough_ones += 1;
+            let mut asked = configs.good.clone();
+            asked.extend(
+                changes
+                    .iter()
+                    .filter_map(|change| Some((change.symbol.clone(), change.bad.clone()?))),
+            );
+            let resolved = fake.resolve(&asked).now_or_never().unwrap().unwrap();
+            assert!(
+                fake.guilty.iter().all(|symbol| on(&resolved, symbol)),
+                "seed {seed}: {changes:?} {notes:?}"
+            );
+        }
+    }
+    println!("{enough_ones} of 80 shown to be enough, at most {most} builds");
+    assert!(enough_ones >= 70, "{enough_ones}");
 }
 
 #[test]
