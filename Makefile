@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test bench kills reproduce soak fragments selftest mutants fuzz lint setup install clean
+.PHONY: all demo test bench stats kills reproduce soak fragments selftest mutants fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -20,6 +20,10 @@ test: setup
 # How fast kvet is where it must be: a mailing list's mbox, builds, a guest that works.
 bench: setup
 	$(CARGO) bench --package kvet --bench mail --bench builds --bench boots
+
+# Are counts exact, is what is the same called the same, is a small change found?
+stats: setup
+	KVET_EXACT=20 KVET_AA=200 KVET_CHANGES=20 $(CARGO) test --package kvet --test counted --test sensitivity -- --nocapture --test-threads=1
 
 # kvet killed a hundred times: no QEMU may outlive it, and a run goes on. And sixty
 # times, twelve of them with Linux, while it unpacks, builds and stores.

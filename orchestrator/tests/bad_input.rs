@@ -78,6 +78,31 @@ fn wrong_values_are_explained() {
 }
 
 #[test]
+fn what_cannot_be_measured_is_refused_with_what_can() {
+    let counted =
+        |test: &str, guest: &str, rest: &str| run(&plan("madvise-batch-tlb", guest, test, rest));
+    let ended = counted("{name: process_madvise, measure: [wallclock]}", "", "");
+    refused(
+        &ended,
+        2,
+        &["mine.yaml:9:", "under TCG it is the emulator's", "measure: [instructions]"],
+    );
+    let ended = counted("{name: selftest_pass, measure: [instructions]}", "", "");
+    refused(&ended, 2, &["measures nothing", "khugepaged_cold, process_madvise, thp_disable"]);
+    let ended = counted("{name: process_madvise, measure: [instructions]}", ", vcpus: 2", "");
+    refused(&ended, 2, &["on one vCPU, and guest \"up\" has 2"]);
+    let test = "{name: process_madvise, measure: [instructions], parameters: {vlan: 1}}";
+    refused(&counted(test, "", ""), 2, &["no parameter of process_madvise \"vlan\"", "`vlen`"]);
+    let rest = "measures:\n  instructions: {phases: 1, threshold: 1}\n";
+    let ended = counted("{name: selftest_pass}", "", rest);
+    refused(&ended, 2, &["is not a percentage such as 0.1%"]);
+    let rest = "measures:\n  instructions: {phases: 1}\n";
+    refused(&counted("{name: selftest_pass}", "", rest), 2, &["1 phases; 2 to 256 are possible"]);
+    let ended = counted("{name: selftest_pass}", ", cpu: \"a b\"", "");
+    refused(&ended, 2, &["\"a b\" is not a CPU model of QEMU's"]);
+}
+
+#[test]
 fn a_plan_that_is_not_there_is_named_with_those_that_are() {
     let project = Project::new();
     refused(&project.kvet(&["run", "khugepaged-colt"]), 2, &["did you mean `khugepaged-cold`?"]);

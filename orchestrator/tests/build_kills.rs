@@ -129,24 +129,50 @@ impl Subject {
         child.kill().unwrap();
         child.wait().unwrap();
         let killed = Instant::now();
-        while works_in(&self.cache) {
-            assert!(killed.elapsed() < Duration::from_secs(5), "a process goes on");
+        loop {
+            let left = at_work_in(&self.cache);
+            if left.is_empty() {
+                break;
+            }
+            assert!(killed.elapsed() < Duration::from_secs(5), "a process goes on: {left:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-/// Whether a process has its working folder, or a file for writing, below `folder`.
-fn works_in(folder: &Path) -> bool {
-    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        let place = entry.path();
-        let below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(folder));
+/// Processes that have their working folder, or a file for writing, below `folder`.
+/// One that is killed and only waits for the disk does nothing more.
+fn at_work_in(folder: &Path) -> Vec<String> {
+    let below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(folder));
+    let works = |place: &Path| {
         let files = std::fs::read_dir(place.join("fd")).into_iter().flatten().flatten();
-        entry.file_name().to_string_lossy().parse::<u32>().is_ok()
-            && (common::shows(&place, folder)
-                || below(place.join("cwd"))
-                || files.map(|file| file.path()).any(below))
-    })
+        common::shows(place, folder)
+            || below(place.join("cwd"))
+            || files.map(|file| file.path()).any(below)
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let place = entry.path();
+        let process = entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+        if process && works(&place) {
+            let status = std::fs::read_to_string(place.join("status")).unwrap_or_default();
+            if !is_dying(&status) {
+                let command = std::fs::read_to_string(place.join("cmdline")).unwrap_or_default();
+                found.push(format!("{} {}", place.display(), command.replace('\0', " ")));
+            }
+        }
+    }
+    found
+}
+
+/// Whether SIGKILL is pending for a process, by its `/proc/PID/status`.
+fn is_dying(status: &str) -> bool {
+    const KILL: u64 = 1 << (9 - 1);
+    let pending = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+    ["SigPnd:", "ShdPnd:"]
+        .iter()
+        .filter_map(|name| pending(*name))
+        .any(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & KILL != 0))
 }
 
 /// Starts a build, waits until `event` was said, and then for `after`, kills it.

@@ -38,6 +38,12 @@ pub const MAX_OUTPUT_LINES: u64 = 50_000;
 /// Most bytes of records that a program's output may come to.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024 * 1024;
 
+/// The measure that counts a guest's instructions ([`Job::measure`]).
+pub const MEASURE_INSTRUCTIONS: &str = "instructions";
+
+/// Name of the metric that says what a timer tick costs, in instructions.
+pub const TICK_METRIC: &str = "timer.tick";
+
 /// How the text of each `log` record begins that describes the machine before
 /// the test: `environment.NAME = VALUE`.
 pub const ENVIRONMENT_PREFIX: &str = "environment.";
@@ -64,7 +70,8 @@ pub struct Job {
     /// The test's parameters; one that the test does not know is an error.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: Parameters,
-    /// How samples are to be obtained; absent for behaviour only.
+    /// How samples are to be obtained, such as [`MEASURE_INSTRUCTIONS`]; absent for
+    /// behaviour only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure: Option<String>,
     /// Guest time in nanoseconds by which a counted window is shifted.
@@ -252,6 +259,10 @@ pub enum Record {
         parameters: Parameters,
         /// The number; finite.
         value: f64,
+        /// What else was counted while it was measured, such as `ticks`: names as of
+        /// observations.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        beside: BTreeMap<String, i64>,
     },
     /// A line that the job's program wrote to standard output.
     Output {
@@ -342,6 +353,9 @@ pub struct TestInfo {
     pub summary: String,
     /// Parameters that the test takes.
     pub parameters: Vec<ParameterInfo>,
+    /// Parameters that it takes when it measures; absent if it measures nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Vec<ParameterInfo>>,
 }
 
 #[cfg(test)]

@@ -2,10 +2,13 @@
 //! A test's side of a job: its parameters and what it reports.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kvet_records::{Better, MAX_LINE_BYTES, Outcome, Parameters, Record, Value, valid_name};
+use kvet_records::{
+    Better, MAX_LINE_BYTES, Outcome, Parameters, Record, TICK_METRIC, Value, valid_name,
+};
 
 use super::{Stop, TestResult, Why};
 
@@ -17,6 +20,8 @@ pub struct Context {
     parameters: Parameters,
     out: Box<dyn Write>,
     records: u64,
+    /// What is written at the end; none where it is written at once.
+    kept: Option<Vec<u8>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -32,7 +37,14 @@ impl Context {
     /// A context that writes its records to `out`.
     #[must_use]
     pub fn new(parameters: Parameters, out: Box<dyn Write>) -> Self {
-        Self { parameters, out, records: 0 }
+        Self { parameters, out, records: 0, kept: None }
+    }
+
+    /// Keeps what is reported until the end: the world outside takes no part in what is
+    /// measured.
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Self { kept: Some(Vec::new()), ..self }
     }
 
     /// Reports a fact that must be the same in every boot of a variant.
@@ -57,8 +69,24 @@ impl Context {
         better: Better,
         parameters: &Parameters,
     ) -> TestResult {
+        self.sample_beside(metric, value, unit, better, parameters, &BTreeMap::new())
+    }
+
+    /// The same, with what else was counted meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Context::sample`].
+    pub fn sample_beside(
+        &mut self,
+        metric: &str,
+        value: f64,
+        unit: &str,
+        better: Better,
+        parameters: &Parameters,
+        beside: &BTreeMap<String, i64>,
+    ) -> TestResult {
         check_name(metric)?;
-        parameters.keys().try_for_each(|name| check_name(name))?;
+        parameters.keys().chain(beside.keys()).try_for_each(|name| check_name(name))?;
         if !value.is_finite() {
             return Err(Stop::fail(format!("sample of {metric} is {value}")));
         }
@@ -68,7 +96,17 @@ impl Context {
             better,
             parameters: parameters.clone(),
             value,
+            beside: beside.clone(),
         })
+    }
+
+    /// Reports what a timer tick costs in this kernel, in instructions.
+    ///
+    /// # Errors
+    /// As for [`Context::sample`].
+    pub fn tick_cost(&mut self, instructions: f64) -> TestResult {
+        let none = Parameters::new();
+        self.sample(TICK_METRIC, instructions, "instructions", Better::Lower, &none)
     }
 
     /// Reports a line for people.
@@ -130,6 +168,46 @@ impl Context {
         }
     }
 
+    /// A parameter that is a size, such as `32MiB`, in bytes.
+    ///
+    /// # Errors
+    /// The test has no such parameter, or it is no size.
+    pub fn bytes(&self, name: &str) -> TestResult<usize> {
+        let text = self.text(name)?;
+        let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+        let shift = match unit {
+            "KiB" => 10,
+            "MiB" => 20,
+            "GiB" => 30,
+            _ => return Err(Stop::fail(format!("parameter {name} is {text:?}, not as 32MiB"))),
+        };
+        let number: usize = number.parse().why(format_args!("parameter {name} is {text:?}"))?;
+        let bytes = number.checked_mul(1 << shift).filter(|&bytes| bytes > 0);
+        bytes.why(format_args!("parameter {name} cannot be {text}"))
+    }
+
+    /// A parameter that is a list of words, parted by commas.
+    ///
+    /// # Errors
+    /// The test has no such parameter, or it has an empty word.
+    pub fn words(&self, name: &str) -> TestResult<Vec<String>> {
+        let text = self.text(name)?;
+        let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+        let whole = words.iter().all(|word| !word.is_empty());
+        whole.then_some(words).why(format_args!("parameter {name} is {text:?}, not a list"))
+    }
+
+    /// A parameter that is a list of numbers in the range of `T`, parted by commas.
+    ///
+    /// # Errors
+    /// The test has no such parameter, or a number does not fit.
+    pub fn integers<T: std::str::FromStr>(&self, name: &str) -> TestResult<Vec<T>> {
+        let number = |word: &String| {
+            word.parse().ok().why(format_args!("parameter {name} cannot hold {word:?}"))
+        };
+        self.words(name)?.iter().map(number).collect()
+    }
+
     /// Writes one record, in one write, so that a test killed at any moment has
     /// sent whole lines, as far as a pipe allows.
     fn send(&mut self, record: &Record) -> TestResult {
@@ -144,7 +222,13 @@ impl Context {
             return Err(Stop::fail(format!("record of {} bytes is too long", line.len())));
         }
         line.push(b'\n');
-        self.out.write_all(&line).why("write record")
+        match &mut self.kept {
+            Some(kept) => {
+                kept.extend(line);
+                Ok(())
+            }
+            None => self.out.write_all(&line).why("write record"),
+        }
     }
 
     /// Runs `run`, then reports how it ended.
@@ -155,6 +239,9 @@ impl Context {
     ) -> TestResult {
         let result = catch_unwind(AssertUnwindSafe(|| run(&mut self)))
             .unwrap_or_else(|panic| Err(Stop::fail(format!("panicked: {}", message(&*panic)))));
+        if let Some(kept) = self.kept.take() {
+            self.out.write_all(&kept).why("write records")?;
+        }
         let outcome = match result {
             Ok(()) => Outcome::Completed,
             Err(Stop::Skip(reason)) => {

@@ -9,7 +9,7 @@ use std::path::Path;
 use kvet_records::ENVIRONMENT_PREFIX;
 use rustix::system::uname;
 
-use super::{Context, TestResult, proc, thp};
+use super::{Context, TestResult, proc, quiet, thp};
 
 /// Longest value in bytes; the rest is cut off.
 const MAX_VALUE_BYTES: usize = 256;
@@ -53,6 +53,18 @@ pub fn log(context: &mut Context) -> TestResult {
         send(context, "memory.total_kib", &(total >> 10).to_string())?;
     }
     folder(context, "mitigations", Path::new(VULNERABILITIES))?;
+    log_thp(context)
+}
+
+/// Logs the settings that keep a machine quiet, and those of huge pages.
+///
+/// # Errors
+/// A record cannot be written. What cannot be read is left out.
+pub fn log_quiet(context: &mut Context) -> TestResult {
+    for (path, _) in quiet::SETTINGS {
+        let name = path.trim_start_matches("/proc/sys/").trim_start_matches("/sys/kernel/");
+        file(context, &format!("quiet.{}", name.replace('/', ".")), Path::new(path))?;
+    }
     log_thp(context)
 }
 

@@ -13,6 +13,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cpu_clock::CpuClock;
 use super::mapping::ALIGNMENT;
 use super::proc::{Status, kernel_thread, vmstat};
 use super::{Advice, Stop, Task, TestResult, Tunables, Why, thp, tunable, wait_until};
@@ -113,6 +114,35 @@ impl Khugepaged {
         Err(Stop::fail(format!(
             "khugepaged was not once through its list in {MAX_SETTLE_KICKS} passes"
         )))
+    }
+
+    /// The clock of khugepaged's CPU time.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn cpu_clock(&self) -> TestResult<CpuClock> {
+        CpuClock::of(self.pid)
+    }
+
+    /// Number of huge pages that khugepaged has made since the boot.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn collapsed(&self) -> TestResult<u64> {
+        let text = tunable::read(&setting("pages_collapsed"))?;
+        text.parse().why(format_args!("pages_collapsed is {text:?}"))
+    }
+
+    /// Lets khugepaged make one pass after another, `pause` apart, until what is
+    /// returned is dropped.
+    ///
+    /// # Errors
+    /// The setting cannot be made.
+    pub fn run_freely(&self, pause: Duration) -> TestResult<Tunables> {
+        let mut tunables = Tunables::default();
+        let sleep = setting("scan_sleep_millisecs");
+        tunables.set(sleep, &pause.as_millis().to_string())?;
+        Ok(tunables)
     }
 
     /// Waits until khugepaged sleeps and has gone to sleep `switches` times or

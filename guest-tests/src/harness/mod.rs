@@ -27,8 +27,11 @@
 //!
 //! Every wait has a deadline: a test that cannot go on fails with a reason.
 
+pub mod activity;
 mod context;
+pub mod counted;
 pub mod cpu;
+pub mod cpu_clock;
 pub mod environment;
 pub mod failing;
 mod faults;
@@ -38,6 +41,7 @@ pub mod needs;
 pub mod neighbour;
 pub mod proc;
 pub mod process_madvise;
+pub mod quiet;
 mod result;
 mod run;
 pub mod swap;
@@ -50,6 +54,7 @@ mod vmstat;
 mod wait;
 
 pub use context::Context;
+pub use counted::{Counted, Window};
 pub use faults::PageFaults;
 pub use mapping::{Advice, Mapping};
 pub use neighbour::Neighbour;
@@ -75,6 +80,17 @@ pub struct Test {
     pub parameters: &'static [Parameter],
     /// Runs the test.
     pub run: fn(&mut Context) -> TestResult,
+}
+
+/// What a test measures, where it does: it then runs in this way instead.
+#[derive(Debug)]
+pub struct Measured {
+    /// Name of the test.
+    pub test: &'static str,
+    /// The parameters that a job may set.
+    pub parameters: &'static [Parameter],
+    /// Takes the samples.
+    pub run: fn(&mut Context, &mut Counted) -> TestResult,
 }
 
 /// A parameter of a [`Test`].

@@ -28,6 +28,18 @@ pub fn pidfd(pid: u32) -> TestResult<OwnedFd> {
 pub struct Vector(Vec<libc::iovec>);
 
 impl Vector {
+    /// No ranges yet, and room for `ranges`.
+    #[must_use]
+    pub fn with_capacity(ranges: usize) -> Self {
+        Self(Vec::with_capacity(ranges))
+    }
+
+    /// Holds these ranges, addresses and lengths in bytes, instead of its own.
+    pub fn refill(&mut self, ranges: impl IntoIterator<Item = (usize, usize)>) {
+        self.0.clear();
+        self.0.extend(ranges.into_iter().map(range));
+    }
+
     /// Number of ranges.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -44,16 +56,12 @@ impl Vector {
 /// From addresses and lengths in bytes.
 impl FromIterator<(usize, usize)> for Vector {
     fn from_iter<T: IntoIterator<Item = (usize, usize)>>(ranges: T) -> Self {
-        Self(
-            ranges
-                .into_iter()
-                .map(|(address, len)| libc::iovec {
-                    iov_base: ptr::without_provenance_mut(address),
-                    iov_len: len,
-                })
-                .collect(),
-        )
+        Self(ranges.into_iter().map(range).collect())
     }
+}
+
+fn range((address, len): (usize, usize)) -> libc::iovec {
+    libc::iovec { iov_base: ptr::without_provenance_mut(address), iov_len: len }
 }
 
 /// Calls `process_madvise` and returns the number of bytes that were advised.

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use kvet_records::{Job, Parameters};
+use kvet_records::{Job, MEASURE_INSTRUCTIONS, Parameters};
 
-use super::{Context, Parameter, Stop, TestResult, Why, environment};
+use super::{Context, Counted, Parameter, Stop, TestResult, Why, environment};
 
 /// Argument that makes the guest binary run one job, which is the next argument.
 pub const TEST_ARGUMENT: &str = "test";
@@ -50,10 +50,34 @@ fn run(job: &str, out: Box<dyn Write>) -> TestResult {
         return Context::new(Parameters::new(), out)
             .finish(&job.id, |_| Err(Stop::fail(format!("no test {:?}", job.test))));
     };
+    if let Some(measure) = &job.measure {
+        return measured(&job, measure, out);
+    }
     match merge(test.parameters, &job.parameters) {
         Ok(parameters) => Context::new(parameters, out).finish(&job.id, |context| {
             environment::log(context)?;
             (test.run)(context)
+        }),
+        Err(stop) => Context::new(Parameters::new(), out).finish(&job.id, |_| Err(stop)),
+    }
+}
+
+/// Runs what the job's test measures.
+fn measured(job: &Job, measure: &str, out: Box<dyn Write>) -> TestResult {
+    let fail = |why: String, out| {
+        Context::new(Parameters::new(), out).finish(&job.id, |_| Err(Stop::fail(why)))
+    };
+    if measure != MEASURE_INSTRUCTIONS {
+        return fail(format!("no measure {measure:?}"), out);
+    }
+    let Some(measured) = crate::tests::measured(&job.test) else {
+        return fail(format!("test {:?} measures nothing", job.test), out);
+    };
+    match merge(measured.parameters, &job.parameters) {
+        Ok(parameters) => Context::new(parameters, out).keeping().finish(&job.id, |context| {
+            environment::log(context)?;
+            let mut counted = Counted::start(context, job.offset_ns)?;
+            (measured.run)(context, &mut counted)
         }),
         Err(stop) => Context::new(Parameters::new(), out).finish(&job.id, |_| Err(stop)),
     }

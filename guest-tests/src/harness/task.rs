@@ -157,6 +157,16 @@ impl Task {
         self.request(&format!("advise {} {} {}", range.start, range.end, advice.name())).map(drop)
     }
 
+    /// Reads `count` words of the memory at places that look random and depend on
+    /// `seed` alone. Returns what the time-stamp counter says that it took.
+    ///
+    /// # Errors
+    /// The task is gone or does not answer.
+    pub fn read(&mut self, count: u64, seed: u64) -> TestResult<u64> {
+        let reply = self.request(&format!("read {count} {seed}"))?;
+        reply.parse().why(format_args!("task {}: read: {reply:?}", self.name))
+    }
+
     /// Unmaps the memory.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ use std::time::Duration;
 use kvet_records::{Outcome, PROTOCOL_VERSION, Record};
 use rustix::system::{RebootCommand, reboot, uname};
 
-use ports::{Heart, Ports};
+use ports::{Heart, Ports, Wait};
 
 /// Time for the last record to leave the machine, unless `kvet.drain_ms=` on the
 /// kernel's command line says otherwise. Under TCG a port has taken a write when the
@@ -62,7 +62,7 @@ fn run() -> Result<(), String> {
     let command_line = std::fs::read_to_string("/proc/cmdline")
         .map_err(|error| format!("read /proc/cmdline: {error}"))?;
     let heart = Heart::from_command_line(&command_line);
-    let mut ports = Ports::open(heart)?;
+    let mut ports = Ports::open(heart, Wait::from_command_line(&command_line))?;
     ports.send(&Record::Hello {
         protocol: PROTOCOL_VERSION,
         release: uname().release().to_string_lossy().into_owned(),

@@ -40,6 +40,27 @@ impl Heart {
     }
 }
 
+/// How the guest waits for its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Asleep.
+    Asleep,
+    /// Looking again and again: `kvet.wait=spin` on the kernel's command line. Where
+    /// idle guest time passes much faster than the host's, a guest that slept would
+    /// find that hours have passed when its job comes.
+    Spinning,
+}
+
+impl Wait {
+    /// What the command line asks for.
+    pub fn from_command_line(command_line: &str) -> Self {
+        match command_line.split_whitespace().any(|word| word == "kvet.wait=spin") {
+            true => Self::Spinning,
+            false => Self::Asleep,
+        }
+    }
+}
+
 /// The open ports.
 #[derive(Debug)]
 pub struct Ports {
@@ -47,12 +68,13 @@ pub struct Ports {
     pub records: File,
     job: File,
     heart: Heart,
+    wait: Wait,
     last_beat: Instant,
 }
 
 impl Ports {
     /// Waits for both ports to appear and opens them.
-    pub fn open(heart: Heart) -> Result<Self, String> {
+    pub fn open(heart: Heart, wait: Wait) -> Result<Self, String> {
         let start = Instant::now();
         loop {
             let found = list().map_err(|error| format!("look for virtio-serial ports: {error}"))?;
@@ -61,6 +83,7 @@ impl Ports {
                     records: open(OpenOptions::new().write(true), records)?,
                     job: open(OpenOptions::new().read(true), job)?,
                     heart,
+                    wait,
                     last_beat: start,
                 });
             }
@@ -100,7 +123,10 @@ impl Ports {
     pub fn wait_for_job(&mut self) -> Result<Vec<u8>, String> {
         let mut line = Vec::new();
         loop {
-            let timeout = self.until_beat();
+            let timeout = match self.wait {
+                Wait::Asleep => self.until_beat(),
+                Wait::Spinning => Some(Timespec::default()),
+            };
             let mut ready = [PollFd::new(&self.job, PollFlags::IN)];
             let count = match poll(&mut ready, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => 0,
@@ -115,7 +141,9 @@ impl Ports {
                 // Nobody is connected at the host's end yet, which a poll reports
                 // at once, again and again.
                 Ok(0) => {
-                    sleep(LOOK_INTERVAL);
+                    if self.wait == Wait::Asleep {
+                        sleep(LOOK_INTERVAL);
+                    }
                     continue;
                 }
                 Ok(count) => count,
@@ -184,6 +212,12 @@ mod tests {
         assert_eq!(interval("kvet.heartbeat_ms=0"), None);
         assert_eq!(interval("kvet.heartbeat_ms=x"), Some(Duration::from_secs(1)));
         assert_eq!(interval("kvet.heartbeat_ms=5 kvet.heartbeat_ms=0\n"), None);
+    }
+
+    #[test]
+    fn the_command_line_says_how_to_wait() {
+        assert_eq!(Wait::from_command_line("console=ttyS0"), Wait::Asleep);
+        assert_eq!(Wait::from_command_line("a kvet.wait=spin\n"), Wait::Spinning);
     }
 
     #[test]

@@ -95,9 +95,9 @@ impl Relay {
             .map_err(|error| format!("the test sent what is no record: {error}"))?;
         match &record {
             Record::Observation { name, .. } => check_name(name)?,
-            Record::Sample { metric, parameters, .. } => {
+            Record::Sample { metric, parameters, beside, .. } => {
                 check_name(metric)?;
-                parameters.keys().try_for_each(|name| check_name(name))?;
+                parameters.keys().chain(beside.keys()).try_for_each(|name| check_name(name))?;
             }
             Record::Log { .. } | Record::Skip { .. } => {}
             Record::End {

@@ -47,11 +47,15 @@
 //! - `collapsed_child`: so does the child that *cold* forks after its advice,
 //!   once it has written to the memory.
 
+mod workload;
+
 use crate::harness::khugepaged::{Khugepaged, listed_task};
 use crate::harness::mapping::PAGE;
 use crate::harness::{
     Advice, Context, Default, Parameter, Stop, Test, TestResult, Why, environment, needs, thp,
 };
+
+pub use workload::MEASURED;
 
 /// The test.
 pub const TEST: Test = Test {

@@ -8,7 +8,7 @@ pub mod thp_disable;
 
 use kvet_records::{ParameterInfo, TestInfo};
 
-use crate::harness::Test;
+use crate::harness::{Measured, Parameter, Test};
 
 /// The tests with a file of their own; `kvet new-test` adds to them.
 const OWN: &[&Test] = &[
@@ -18,6 +18,16 @@ const OWN: &[&Test] = &[
     &process_madvise::pressure::TEST,
     &thp_disable::TEST,
 ];
+
+/// What tests measure.
+const MEASURED: &[&Measured] =
+    &[&khugepaged_cold::MEASURED, &process_madvise::MEASURED, &thp_disable::MEASURED];
+
+/// What the test of that name measures.
+#[must_use]
+pub fn measured(name: &str) -> Option<&'static Measured> {
+    MEASURED.iter().copied().find(|measured| measured.test == name)
+}
 
 /// Every test, in the order in which `list` prints them.
 pub fn all() -> impl Iterator<Item = &'static Test> {
@@ -37,18 +47,20 @@ pub fn list() -> String {
         .map(|test| TestInfo {
             name: test.name.to_owned(),
             summary: test.summary.to_owned(),
-            parameters: test
-                .parameters
-                .iter()
-                .map(|parameter| ParameterInfo {
-                    name: parameter.name.to_owned(),
-                    summary: parameter.summary.to_owned(),
-                    default: parameter.default.to_value(),
-                })
-                .collect(),
+            parameters: infos_of(test.parameters),
+            measured: measured(test.name).map(|measured| infos_of(measured.parameters)),
         })
         .collect();
     serde_json::to_string(&infos).expect("strings, numbers and booleans always serialise")
+}
+
+fn infos_of(parameters: &[Parameter]) -> Vec<ParameterInfo> {
+    let info = |parameter: &Parameter| ParameterInfo {
+        name: parameter.name.to_owned(),
+        summary: parameter.summary.to_owned(),
+        default: parameter.default.to_value(),
+    };
+    parameters.iter().map(info).collect()
 }
 
 /// What `kvet new-test` writes.

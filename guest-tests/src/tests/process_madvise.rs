@@ -41,6 +41,7 @@
 //! [`smp`] looks at other CPUs, [`pressure`] at what happens when memory is short.
 
 mod kinds;
+mod latency;
 pub mod pressure;
 mod semantics;
 pub mod smp;
@@ -58,6 +59,8 @@ use crate::harness::{
     Advice, Context, EventCounter, Mapping, Stop, Test, TestResult, Tunables, VmCounter, Why, cpu,
     proc, thp,
 };
+
+pub use latency::MEASURED;
 
 /// The test.
 pub const TEST: Test = Test {

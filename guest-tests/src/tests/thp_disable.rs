@@ -34,11 +34,15 @@
 //! - `fork` and `execute`: both keep the flag, as `prctl(2)` says, and it belongs
 //!   to one address space: the child's does not change the parent's.
 
+mod passes;
+
 use crate::harness::khugepaged::{Khugepaged, listed_task};
 use crate::harness::{
     Advice, Context, Default, Parameter, Stop, Task, Test, TestResult, environment, needs, proc,
     thp,
 };
+
+pub use passes::MEASURED;
 
 /// Numbers of areas, as in the table with which the change was posted.
 const AREAS: [usize; 5] = [50, 100, 200, 400, 800];

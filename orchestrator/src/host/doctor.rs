@@ -146,12 +146,14 @@ async fn kvm(qemu: &Path, store: &Store, stop: &CancellationToken) -> Result<Str
         machine: MachineType::Microvm,
         vcpus: 1,
         memory: ByteSize::mib(256),
+        cpu: None,
         root: Root::Initramfs,
         network: Network::None,
         append: Vec::new(),
     };
     let kernel = image.join("image");
-    let spec = VmSpec::new("probe", &guest, qemu.to_owned(), Accelerator::Kvm, kernel, initramfs);
+    let spec =
+        VmSpec::new("probe", &guest, qemu.to_owned(), Accelerator::Kvm, kernel, initramfs, false);
     let chosen = accel::choose(Choice::Kvm, &spec, scratch.path(), store, stop).await;
     chosen.map(|chosen| chosen.reason).map_err(|fault| fault.what)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use kvet_records::{Format, Value};
+use kvet_records::{Format, MEASURE_INSTRUCTIONS, Value};
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::input::SeriesEntry;
@@ -38,6 +38,9 @@ pub struct PlanFile {
     pub guests: BTreeMap<String, GuestEntry>,
     /// What runs in the guests.
     pub tests: Vec<TestEntry>,
+    /// How the tests' measures are taken.
+    #[serde(default)]
+    pub measures: MeasuresEntry,
     /// How long each phase of a boot may take.
     #[serde(default)]
     pub deadlines: DeadlineEntry,
@@ -163,6 +166,8 @@ pub struct GuestEntry {
     pub vcpus: Option<u32>,
     /// Guest memory.
     pub memory: Option<ByteSize>,
+    /// QEMU's CPU model and its switches under TCG, such as `EPYC-v1,-erms`.
+    pub cpu: Option<String>,
     /// What the guest starts from.
     pub root: Option<Root>,
     /// The guest's network.
@@ -230,7 +235,67 @@ pub struct TestEntry {
     pub guests: Option<Vec<String>>,
     /// The parameters of one of kvet's tests.
     #[serde(default)]
-    pub parameters: BTreeMap<String, Value>,
+    pub parameters: BTreeMap<String, ParameterEntry>,
+    /// What the test is to measure, instead of what it observes.
+    #[serde(default)]
+    pub measure: Vec<Measure>,
+}
+
+/// The value of a parameter.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum ParameterEntry {
+    /// One value.
+    One(Value),
+    /// Several, for a parameter that is a list.
+    List(Vec<Value>),
+}
+
+/// How samples are obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// Counted instructions of one vCPU under TCG.
+    Instructions,
+    /// Time on the host's clock, which needs KVM.
+    Wallclock,
+}
+
+impl Measure {
+    /// Its name in a plan and in a job.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Instructions => MEASURE_INSTRUCTIONS,
+            Self::Wallclock => "wallclock",
+        }
+    }
+}
+
+/// How the tests' measures are taken.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuresEntry {
+    /// Counted instructions.
+    #[serde(default)]
+    pub instructions: InstructionsEntry,
+}
+
+/// How instructions are counted and judged.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InstructionsEntry {
+    /// Start phases of each figure.
+    pub phases: Option<u16>,
+    /// The smallest change that is one, such as `0.1%`.
+    #[serde(default, deserialize_with = "percentage")]
+    pub threshold: Option<f64>,
+    /// A regression changes the exit code.
+    #[serde(default)]
+    pub gate: bool,
+    /// Repeats the comparison over several configs and CPUs.
+    #[serde(default)]
+    pub robustness: bool,
 }
 
 /// How long each phase of a boot may take.
@@ -365,6 +430,13 @@ pub struct TarballEntry {
     pub path: PathBuf,
     /// What it must hash to, hexadecimal.
     pub sha256: String,
+}
+
+fn percentage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let wrong = || serde::de::Error::custom(format!("{text:?} is not a percentage such as 0.1%"));
+    number.filter(|number| (0.0..=100.0).contains(number)).map(Some).ok_or_else(wrong)
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {

@@ -6,9 +6,11 @@ pub mod input;
 mod kernel_file;
 mod mails;
 pub mod manifest;
+mod measure;
 mod patch_files;
 mod range;
 pub mod resolve;
+mod robust;
 mod series_file;
 mod tests;
 pub mod variant;
@@ -25,8 +27,8 @@ use serde::Serialize;
 use crate::kernel::kconfig::Override;
 
 use manifest::{
-    Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry, MachineType, Network,
-    Root, SplatAllowance, TarballEntry, VariantName,
+    Compiler, ConfigBase, DebianEntry, Direction, Expectation, GitEntry, MachineType, Measure,
+    Network, Root, SplatAllowance, TarballEntry, VariantName,
 };
 
 /// An expanded plan.
@@ -45,6 +47,8 @@ pub struct Plan {
     pub skipped: Vec<String>,
     /// How long each phase of a boot may take.
     pub deadlines: Deadlines,
+    /// How instructions are counted and judged.
+    pub instructions: Instructions,
     /// Splats that are known and do not count.
     pub allow: Vec<SplatAllowance>,
     /// Exit 0 although base and patched are the same image.
@@ -66,6 +70,9 @@ pub struct Cell {
     pub tests: Vec<Test>,
     /// The kernels to compare, in the order of building.
     pub variants: Vec<VariantName>,
+    /// The cell that it repeats on another kernel or CPU, by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variation_of: Option<String>,
 }
 
 impl Cell {
@@ -238,6 +245,9 @@ pub struct Guest {
     pub vcpus: u32,
     /// Guest memory.
     pub memory: ByteSize,
+    /// QEMU's CPU model under TCG; none for kvet's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     /// What it starts from.
     pub root: Root,
     /// Its network.
@@ -256,6 +266,28 @@ pub struct Test {
     /// The program that is the test; none for a guest test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
+    /// What it measures; none when it observes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measure: Option<Measure>,
+}
+
+/// How instructions are counted and judged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Instructions {
+    /// Start phases of each figure.
+    pub phases: u16,
+    /// The smallest change that is one, in percent.
+    pub threshold_percent: f64,
+    /// A regression changes the exit code.
+    pub gate: bool,
+    /// Repeats the comparison over several configs and CPUs.
+    pub robustness: bool,
+}
+
+impl Default for Instructions {
+    fn default() -> Self {
+        Self { phases: 8, threshold_percent: 0.1, gate: false, robustness: false }
+    }
 }
 
 /// A program that is a test.
@@ -300,6 +332,9 @@ impl Test {
                 .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
                 .collect();
             id.push_str(&format!(".{name}_{value}"));
+        }
+        if let Some(measure) = self.measure {
+            id.push_str(&format!(".{}", measure.name()));
         }
         id
     }

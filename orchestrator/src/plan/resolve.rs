@@ -135,6 +135,7 @@ impl Resolver<'_> {
         let guests = self.guests();
         let tests = self.tests(&guests);
         let (cells, skipped) = self.cells(&kernels, &configs, &guests, &tests);
+        let cells = self.with_variations(cells);
         let mut ids = BTreeSet::new();
         if let Some(twice) = cells.iter().find(|cell| !ids.insert(cell.id())) {
             self.report("", format!("the plan spans the cell {} twice", twice.id()));
@@ -151,6 +152,7 @@ impl Resolver<'_> {
             let fault = self.document.fault("series", "the plan has no cell to run");
             self.faults.push(fault.evidence(&skipped.join("\n")));
         }
+        let instructions = self.instructions();
         let value = &self.document.value;
         Plan {
             name,
@@ -159,6 +161,7 @@ impl Resolver<'_> {
             cells,
             skipped,
             deadlines: Deadlines { boot: deadlines.boot, test: deadlines.test },
+            instructions,
             allow: value.splats.allow.clone(),
             allow_identical: value.allow_identical,
         }
@@ -287,6 +290,13 @@ impl Resolver<'_> {
                     format!("{} of memory; a guest needs at least {MIN_MEMORY}", guest.memory),
                 );
             }
+            if let Some(cpu) = guest.cpu.as_ref().filter(|cpu| !is_cpu_model(cpu)) {
+                let fault = self
+                    .document
+                    .fault(&format!("{path}.cpu"), format!("{cpu:?} is not a CPU model of QEMU's"));
+                self.faults
+                    .push(fault.help("write it as after QEMU's -cpu, such as `EPYC-v1,-erms`"));
+            }
             if let Some(word) = guest.append.iter().find(|word| !is_command_line_word(word)) {
                 self.report(
                     &format!("{path}.append"),
@@ -354,6 +364,7 @@ impl Resolver<'_> {
                             guest: guest.clone(),
                             tests: tests.clone(),
                             variants: variants.clone(),
+                            variation_of: None,
                         });
                     }
                 }
@@ -405,6 +416,7 @@ fn merge(name: &str, chain: &[&GuestEntry]) -> Guest {
         machine: chain.iter().find_map(|entry| entry.machine).unwrap_or_default(),
         vcpus: chain.iter().find_map(|entry| entry.vcpus).unwrap_or(1),
         memory: chain.iter().find_map(|entry| entry.memory).unwrap_or(ByteSize::gib(1)),
+        cpu: chain.iter().find_map(|entry| entry.cpu.clone()),
         root: chain.iter().find_map(|entry| entry.root).unwrap_or_default(),
         network: chain.iter().find_map(|entry| entry.network).unwrap_or_default(),
         append: chain.iter().rev().flat_map(|entry| entry.append.iter().cloned()).collect(),
@@ -416,6 +428,13 @@ pub(super) fn is_component(name: &str) -> bool {
     name.len() <= 100
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+/// Whether QEMU could take it after `-cpu`: a name, and switches behind commas.
+fn is_cpu_model(cpu: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+=".contains(&byte);
+    cpu.split(',').all(|part| !part.is_empty() && part.bytes().all(plain))
+        && cpu.starts_with(|first: char| first.is_ascii_alphanumeric())
 }
 
 fn is_command_line_word(word: &str) -> bool {

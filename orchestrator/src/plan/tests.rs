@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kvet_records::{Format, Parameters, TestInfo, Value, name_part, valid_name};
+use kvet_records::{Format, ParameterInfo, Parameters, Value, name_part, valid_name};
 
-use super::manifest::TestEntry;
+use super::manifest::{ParameterEntry, TestEntry};
 use super::resolve::Resolver;
 use super::{Guest, Program, ProgramSource, Test};
 
@@ -31,6 +31,10 @@ impl Resolver<'_> {
                 self.report(&format!("{path}.guests"), "the test runs in no guest".to_owned());
             }
             for (position, guest) in on.unwrap_or(&guest_names).iter().enumerate() {
+                if let Some(place) = self.cannot_measure(&path, &test, guests.get(guest)) {
+                    self.faults.push(place);
+                    continue;
+                }
                 if !guests.contains_key(guest) {
                     let place = format!("{path}.guests.{position}");
                     self.report_unknown(&place, "guest", guest, &guest_names);
@@ -103,11 +107,19 @@ impl Resolver<'_> {
             self.report_unknown(&format!("{path}.name"), "guest test", &name, &names);
             return None;
         };
+        let measure = self.measure(path, entry, info);
+        let known = match (measure, &info.measured) {
+            (Some(_), Some(measured)) => measured,
+            _ => &info.parameters,
+        };
+        let mut parameters = Parameters::new();
         for (parameter, value) in &entry.parameters {
             let place = format!("{path}.parameters.{parameter}");
-            self.check_parameter(&place, info, parameter, value);
+            if let Some(value) = self.parameter(&place, &info.name, known, parameter, value) {
+                parameters.insert(parameter.clone(), value);
+            }
         }
-        Some(Test { name, parameters: entry.parameters.clone(), program: None })
+        Some(Test { name, parameters, program: None, measure })
     }
 
     fn program(&mut self, path: &str, entry: &TestEntry, key: &str, value: &str) -> Option<Test> {
@@ -121,6 +133,11 @@ impl Resolver<'_> {
                 (ProgramSource::Kselftest(value.to_owned()), Format::Ktap)
             }
         };
+        if !entry.measure.is_empty() {
+            let fault =
+                self.document.fault(&format!("{path}.measure"), "a program measures nothing");
+            self.faults.push(fault.help("`measure:` is for kvet's own tests"));
+        }
         if !entry.parameters.is_empty() {
             let fault =
                 self.document.fault(&format!("{path}.parameters"), "a program has no parameters");
@@ -148,6 +165,7 @@ impl Resolver<'_> {
             name,
             parameters: Parameters::new(),
             program: Some(program),
+            measure: None,
         })
     }
 
@@ -231,18 +249,45 @@ impl Resolver<'_> {
         }
     }
 
-    fn check_parameter(&mut self, path: &str, info: &TestInfo, name: &str, value: &Value) {
-        let Some(known) = info.parameters.iter().find(|known| known.name == name) else {
-            let names: Vec<String> =
-                info.parameters.iter().map(|known| known.name.clone()).collect();
-            self.report_unknown(path, &format!("parameter of {}", info.name), name, &names);
-            return;
+    /// The value of a parameter as its test takes it. A list is written with commas,
+    /// also one of a single number.
+    fn parameter(
+        &mut self,
+        path: &str,
+        test: &str,
+        known: &[ParameterInfo],
+        name: &str,
+        entry: &ParameterEntry,
+    ) -> Option<Value> {
+        let Some(known) = known.iter().find(|known| known.name == name) else {
+            let names: Vec<String> = known.iter().map(|known| known.name.clone()).collect();
+            self.report_unknown(path, &format!("parameter of {test}"), name, &names);
+            return None;
         };
-        if std::mem::discriminant(&known.default) != std::mem::discriminant(value) {
+        let text = matches!(known.default, Value::Text(_));
+        let value = match entry {
+            ParameterEntry::List(values) if text => {
+                let words: Vec<String> = values.iter().map(Value::to_string).collect();
+                Value::Text(words.join(","))
+            }
+            ParameterEntry::One(number @ Value::Integer(_)) if text => {
+                Value::Text(number.to_string())
+            }
+            ParameterEntry::One(value) => value.clone(),
+            ParameterEntry::List(_) => {
+                let what = format!("parameter {name:?} is like {}, not a list", known.default);
+                let fault = self.document.fault(path, what);
+                self.faults.push(fault.help(known.summary.clone()));
+                return None;
+            }
+        };
+        if std::mem::discriminant(&known.default) != std::mem::discriminant(&value) {
             let what = format!("parameter {name:?} is like {}, not like {value:?}", known.default);
             let fault = self.document.fault(path, what);
             self.faults.push(fault.help(known.summary.clone()));
+            return None;
         }
+        Some(value)
     }
 }
 

@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use kvet_records::{Outcome, Value};
 
 use crate::compare::behaviour::Observations;
+use crate::compare::metrics::{self, Phases};
 use crate::fault::Fault;
 use crate::plan::manifest::VariantName;
+use crate::transport::virtio::Sample;
 use crate::vm::halt::BootReport;
 use crate::vm::splat::Splat;
 
@@ -24,6 +26,8 @@ pub(super) struct Chain {
     /// Reasons for that, or why a part was not run.
     pub(super) skips: Vec<String>,
     pub(super) splats: Vec<Splat>,
+    /// What each phase of a measured test sampled, in their order.
+    pub(super) phases: Phases,
     /// Why there is no result.
     pub(super) fault: Option<Fault>,
 }
@@ -37,6 +41,7 @@ impl Default for Chain {
             skipped: false,
             skips: Vec::new(),
             splats: Vec::new(),
+            phases: Phases::new(),
             fault: None,
         }
     }
@@ -61,6 +66,31 @@ impl Chain {
         Some(Fault::test(what).evidence(&unsteady(first, &now)).help(
             "an observation must be the same in every boot of a variant; \
              what is not belongs in a log or a sample",
+        ))
+    }
+}
+
+impl Chain {
+    /// Takes the samples of a boot at phase number `phase`, which come in order; a fault
+    /// when an earlier boot at that phase sampled something else.
+    pub(super) fn take_samples(
+        &mut self,
+        task: &str,
+        phase: u16,
+        samples: Vec<Sample>,
+    ) -> Option<Fault> {
+        let Some(first) = self.phases.get(usize::from(phase)) else {
+            self.phases.push(samples);
+            return None;
+        };
+        let lines = metrics::differences(first, &samples);
+        if lines.is_empty() {
+            return None;
+        }
+        let what = format!("{task}: two counts of the same thing differ");
+        Some(Fault::infra(what).evidence(&lines.join("\n")).help(
+            "counts must be exact; something outside of the guest took part in one of them, so \
+             none of these can be relied upon: try --cold, or another version of QEMU",
         ))
     }
 }

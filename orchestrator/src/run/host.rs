@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kvet_records::Job;
+use kvet_records::{Job, MEASURE_INSTRUCTIONS};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -171,6 +171,15 @@ impl Booter {
         self.chosen.get_or_try_init(choosing).await.map(|chosen| chosen.accelerator)
     }
 
+    /// TCG, which counts.
+    fn accelerator_for_counts(&self) -> Result<Accelerator, Fault> {
+        if self.choice == Choice::Kvm {
+            let what = "instructions are counted under TCG, and --accel kvm asks for KVM";
+            return Err(Fault::plan(what).help("leave --accel out; counts do not depend on it"));
+        }
+        Ok(Accelerator::Tcg)
+    }
+
     /// The machine of `request`, up and waiting for a job: from the store, or
     /// saved there by a boot now. The inner error is the report of that boot when
     /// its guest did not come up.
@@ -226,7 +235,7 @@ impl Booter {
             ..request.clone()
         };
         let report = self.boot_now(guest, &saving).await?;
-        self.learn(request.spec.accelerator, &report);
+        self.learn(&request.spec, &report);
         match report.halt {
             HaltReason::Saved => {
                 let kept = state::keep(&self.store, name, &scratch, &saving.folder, &self.version);
@@ -261,7 +270,7 @@ impl Booter {
             }
         }
         let report = self.boot_now(guest, &request).await?;
-        self.learn(request.spec.accelerator, &report);
+        self.learn(&request.spec, &report);
         Ok(report)
     }
 
@@ -276,9 +285,10 @@ impl Booter {
         boot(request, Some(claim), &self.events, &self.stop).await
     }
 
-    fn learn(&self, accelerator: Accelerator, report: &BootReport) {
-        if let Some(seconds) = report.boot_seconds {
-            Measured::read(&self.store, &host_key(&self.qemu), accelerator).learn(seconds);
+    fn learn(&self, spec: &VmSpec, report: &BootReport) {
+        // A counted guest is slow everywhere.
+        if let Some(seconds) = report.boot_seconds.filter(|_| !spec.counted) {
+            Measured::read(&self.store, &host_key(&self.qemu), spec.accelerator).learn(seconds);
         }
     }
 }
@@ -293,6 +303,7 @@ impl Boot for Booter {
         plan: &Plan,
         folder: PathBuf,
     ) -> Result<BootReport, Fault> {
+        let counted = job.measure.as_deref() == Some(MEASURE_INSTRUCTIONS);
         let spec = |accelerator| {
             VmSpec::new(
                 task,
@@ -301,16 +312,21 @@ impl Boot for Booter {
                 accelerator,
                 bootable.image.kernel(),
                 bootable.initramfs.to_owned(),
+                counted,
             )
         };
-        let accelerator = self.accelerator_for(&spec(Accelerator::Kvm)).await?;
+        let accelerator = match counted {
+            // Whatever the host has: KVM executes what nobody counts.
+            true => self.accelerator_for_counts()?,
+            false => self.accelerator_for(&spec(Accelerator::Kvm)).await?,
+        };
         let measured = Measured::read(&self.store, &host_key(&self.qemu), accelerator);
         let request = BootRequest {
             task: task.to_owned(),
             spec: spec(accelerator),
             start: Start::Cold,
             job,
-            limits: limits(&plan.deadlines, accelerator, measured.boot_seconds()),
+            limits: limits(&plan.deadlines, accelerator, measured.boot_seconds(), counted),
             vmlinux: bootable.image.vmlinux(),
             folder,
         };

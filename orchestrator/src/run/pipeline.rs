@@ -13,20 +13,20 @@ use kvet_records::{Job, PROTOCOL_VERSION};
 use super::boots::Chain;
 use super::event::Events;
 use super::folder::RunFolder;
-use super::program;
 use super::result::{
     BehaviourResult, BuildResult, CellResult, Environment, RUN_SCHEMA, RunResult, TestResult,
     VariantResult,
 };
 pub use super::selection::Selection;
+use super::{phases, program, robust};
 use crate::compare::behaviour::{self, Observations, Verdict};
-use crate::compare::{snapshot, splats, warnings};
+use crate::compare::{metrics, snapshot, splats, warnings};
 use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::guest::payload::Payload;
 use crate::kernel::build::Image;
 use crate::kernel::series::Trees;
 use crate::kernel::source::Source;
-use crate::plan::manifest::VariantName;
+use crate::plan::manifest::{Measure, VariantName};
 use crate::plan::{Cell, Config, Plan, Test};
 use crate::vm::accel::Chosen;
 use crate::vm::halt::BootReport;
@@ -110,6 +110,7 @@ pub async fn run(
         faults: Vec::new(),
         unchecked: Vec::new(),
         skipped: plan.skipped.clone(),
+        robustness: Vec::new(),
         cells: Vec::new(),
     };
     note_overrides(plan, events);
@@ -132,6 +133,8 @@ pub async fn run(
                 config: cell.config.name.clone(),
                 overrides: cell.config.overrides.clone(),
                 guest: cell.guest.name.clone(),
+                variation_of: cell.variation_of.clone(),
+                cpu: cell.guest.cpu.clone(),
                 initramfs: None,
                 variants: BTreeMap::new(),
                 identical: false,
@@ -152,6 +155,7 @@ pub async fn run(
         let interrupted = experiment.interrupted();
         result.cells.push(experiment.finish());
         result.environment.accelerator = boot.accelerator();
+        result.robustness = robust::summarise(&result.cells);
         result.settle();
         // Written after every cell: nothing that was measured is lost later.
         if let Err(fault) = folder.write_result(&result) {
@@ -238,7 +242,9 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
             ));
             continue;
         }
-        for expect in cell.series.expect.iter().filter(|_| done.faults.is_empty()) {
+        // A variation counts, and observes nothing.
+        let looks = done.faults.is_empty() && cell.variation_of.is_none();
+        for expect in cell.series.expect.iter().filter(|_| looks) {
             let key = (
                 cell.series.name.as_str(),
                 cell.kernel.name.as_str(),
@@ -258,6 +264,18 @@ fn unchecked(plan: &Plan, selection: &Selection, result: &RunResult) -> Vec<Stri
         }
     }
     lines.into_iter().collect()
+}
+
+/// Start phases of each figure of a variation.
+const VARIATION_PHASES: u16 = 2;
+
+/// One boot of a test in a variant.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// From 1 on.
+    number: u16,
+    /// From 0 on.
+    phase: u16,
 }
 
 /// One cell while it is run.
@@ -438,16 +456,22 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         stopped: &Flag<bool>,
     ) -> Chain {
         let mut chain = Chain { variant, ..Chain::default() };
-        for number in 1..=self.selection.boots.get() {
+        for turn in self.turns(test) {
             if stopped.get() {
                 break;
             }
             chain.begun = true;
-            match self.boot_once(test, variant, number, image).await {
-                Ok(report) => {
+            match self.boot_once(test, variant, turn, image).await {
+                Ok(mut report) => {
                     chain.splats.extend(report.splats.iter().cloned());
                     let task = self.task(variant, &test.id());
-                    if let Some(fault) = chain.take(&task, number, report) {
+                    let samples = std::mem::take(&mut report.report.samples);
+                    let unlike = chain.take(&task, turn.number, report);
+                    let unlike = unlike.or_else(|| {
+                        test.measure?;
+                        chain.take_samples(&task, turn.phase, samples)
+                    });
+                    if let Some(fault) = unlike {
                         chain.fault = Some(fault);
                         break;
                     }
@@ -463,6 +487,23 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         chain
     }
 
+    /// Start phases of what is measured. There are many variations of a cell, and their
+    /// question is of signs.
+    fn phases(&self) -> u16 {
+        let phases = self.plan.instructions.phases;
+        if self.cell.variation_of.is_some() { phases.min(VARIATION_PHASES) } else { phases }
+    }
+
+    /// The boots of one test in one variant.
+    fn turns(&self, test: &Test) -> Vec<Turn> {
+        let boots = self.selection.boots.get();
+        let phases = match test.measure {
+            Some(_) => phases::schedule(self.phases(), boots),
+            None => vec![0; usize::from(boots)],
+        };
+        (1..).zip(phases).map(|(number, phase)| Turn { number, phase }).collect()
+    }
+
     fn test(&mut self, test: &Test, chains: Vec<Chain>) -> TestResult {
         let mut result = TestResult {
             name: test.id(),
@@ -470,7 +511,9 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             faults: Vec::new(),
             skips: Vec::new(),
             behaviour: None,
+            metrics: Vec::new(),
         };
+        let mut measured = BTreeMap::new();
         let mut observed = BTreeMap::new();
         let mut skipped = BTreeSet::new();
         for chain in chains {
@@ -479,6 +522,9 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             result.skips.extend(chain.skips.iter().map(|why| format!("{variant}: {why}")));
             match (chain.fault, chain.observed) {
                 (Some(fault), _) => result.faults.push(fault),
+                (None, Some(_)) if test.measure.is_some() => {
+                    measured.insert(variant, chain.phases);
+                }
                 (None, Some(observations)) => {
                     if chain.skipped {
                         skipped.insert(variant);
@@ -487,6 +533,9 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
                 }
                 (None, None) => {}
             }
+        }
+        if let Some(measure) = test.measure {
+            result.metrics = metrics::compare(&measured, measure, &self.plan.instructions);
         }
         if observed.keys().any(|variant| !skipped.contains(variant)) {
             // A test that only one of two kernels can run has found a difference.
@@ -504,13 +553,16 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
         &self,
         test: &Test,
         variant: VariantName,
-        number: u16,
+        Turn { number, phase }: Turn,
         image: &Image,
     ) -> Result<BootReport, (Fault, Vec<Splat>)> {
         let task = match number {
             1 => self.task(variant, &test.id()),
             _ => format!("{}, boot {number}", self.task(variant, &test.id())),
         };
+        let counted = test.measure == Some(Measure::Instructions);
+        let offset_ns = phases::offset_ns(phase, self.phases());
+        let start = u64::try_from(phases::START.as_millis()).unwrap_or(u64::MAX);
         let mut folder = self.folder.boot(&self.cell.id(), variant, &test.id());
         if number > 1 {
             folder = folder.join(format!("boot-{number}"));
@@ -520,9 +572,9 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             id: format!("{}-{variant}", test.name),
             test: test.name.clone(),
             parameters: test.parameters.clone(),
-            measure: None,
-            offset_ns: 0,
-            start_at_ms: None,
+            measure: test.measure.map(|measure| measure.name().to_owned()),
+            offset_ns,
+            start_at_ms: counted.then_some(start),
             program: self.payload.programs.get(&test.id()).cloned(),
         };
         let alone = |fault| (fault, Vec::new());

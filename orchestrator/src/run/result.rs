@@ -6,7 +6,9 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
+use super::robust::Robust;
 use crate::compare::behaviour::{Observations, Row, Verdict};
+use crate::compare::metrics::{MetricResult, MetricVerdict};
 use crate::compare::snapshot::SnapshotState;
 use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::compare::warnings::WarningChange;
@@ -43,6 +45,9 @@ pub struct RunResult {
     /// Combinations that were not run, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
+    /// What of the counted figures holds on every kernel and CPU that was tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub robustness: Vec<Robust>,
     /// One entry for each (series, kernel, config, guest).
     pub cells: Vec<CellResult>,
 }
@@ -90,6 +95,12 @@ pub struct CellResult {
     pub overrides: Vec<Override>,
     /// Name of the guest.
     pub guest: String,
+    /// The cell that it repeats on another kernel or CPU, by its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variation_of: Option<String>,
+    /// The CPU model that it asks QEMU for, where it asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
     /// Hash of the initramfs that all guests of the cell started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initramfs: Option<String>,
@@ -173,6 +184,9 @@ pub struct TestResult {
     /// What it observed; none without results of both variants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behaviour: Option<BehaviourResult>,
+    /// What it measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricResult>,
 }
 
 fn once() -> NonZeroU16 {
@@ -263,6 +277,7 @@ impl TestResult {
     pub fn exit_code(&self) -> ExitCode {
         let faults = self.faults.iter().map(Fault::exit_code);
         let behaviour = match &self.behaviour {
+            None if !self.metrics.is_empty() => ExitCode::Acceptable,
             None => ExitCode::Inconclusive,
             Some(behaviour) if behaviour.observations.values().all(Observations::is_empty) => {
                 ExitCode::Inconclusive
@@ -275,6 +290,9 @@ impl TestResult {
                 ExitCode::worst([verdict, snapshot])
             }
         };
-        ExitCode::worst(faults.chain([behaviour]))
+        let gates = self.metrics.iter().filter(|metric| metric.gate);
+        let metrics = gates
+            .map(|metric| metric.verdict.map_or(ExitCode::Acceptable, MetricVerdict::exit_code));
+        ExitCode::worst(faults.chain([behaviour]).chain(metrics))
     }
 }

@@ -195,18 +195,19 @@ impl Selftest {
             machine: Default::default(),
             vcpus: row.vcpus,
             memory: row.memory,
+            cpu: None,
             root: Root::Initramfs,
             network: Network::None,
             append,
         };
         let name = format!("selftest/{}", row.name);
-        VmSpec::new(&name, &guest, self.qemu.clone(), accelerator, image.kernel(), initramfs)
+        VmSpec::new(&name, &guest, self.qemu.clone(), accelerator, image.kernel(), initramfs, false)
     }
 
     async fn row(&self, row: &Row, spec: VmSpec, vmlinux: PathBuf) -> Result<Outcome, Fault> {
         let plan = Deadlines { boot: None, test: None };
         let measured = Measured::read(&self.store, &host_key(&self.qemu), spec.accelerator);
-        let usual = limits(&plan, spec.accelerator, measured.boot_seconds());
+        let usual = limits(&plan, spec.accelerator, measured.boot_seconds(), false);
         let own = std::time::Duration::from_secs(row.seconds);
         let limits = match row.phase {
             Phase::Boot => Limits { boot: own, ..usual },

@@ -41,6 +41,9 @@ pub struct Sample {
     pub parameters: Parameters,
     /// The number.
     pub value: f64,
+    /// What else was counted meanwhile.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, i64>,
 }
 
 /// What a guest reported for its job.
@@ -211,9 +214,9 @@ impl Session {
                 self.count("an observation")?;
                 self.observation(name, value)
             }
-            Record::Sample { metric, unit, better, parameters, value } => {
+            Record::Sample { metric, unit, better, parameters, value, beside } => {
                 self.count("a sample")?;
-                let sample = Sample { metric, unit, better, parameters, value };
+                let sample = Sample { metric, unit, better, parameters, value, beside };
                 check_sample(&sample)?;
                 self.report.samples.push(sample);
                 Ok(())

@@ -41,6 +41,10 @@ pub fn arguments(spec: &VmSpec, channels: &Channels) -> Vec<String> {
     option("cpu", spec.cpu.clone());
     option("smp", spec.vcpus.to_string());
     option("m", format!("{}k", spec.memory.as_u64() / 1024));
+    if spec.counted {
+        // A nanosecond is one instruction, and idle time passes at once.
+        option("icount", "shift=0,sleep=off".to_owned());
+    }
     option("seed", spec.seed.to_string());
     option("rtc", "base=2026-01-01,clock=vm".to_owned());
     option("kernel", spec.kernel.display().to_string());
@@ -135,6 +139,7 @@ mod tests {
             machine: MachineType::Microvm,
             accelerator: Accelerator::Tcg,
             cpu: "max".into(),
+            counted: false,
             vcpus: 2,
             memory: ByteSize::gib(1),
             network: Network::None,
@@ -157,6 +162,14 @@ mod tests {
         let words = |network| arguments(&VmSpec { network, ..spec() }, &channels).join(" ");
         assert!(words(Network::User).contains("restrict=on,hostfwd=tcp:127.0.0.1:0-:22"));
         assert!(!words(Network::None).contains("net"));
+    }
+
+    #[test]
+    fn a_counted_guest_counts() {
+        let channels = Channels::Inherited { qmp: 3, console: 4, records: 5, job: 6 };
+        let words = |counted| arguments(&VmSpec { counted, ..spec() }, &channels).join(" ");
+        assert!(words(true).contains("-icount shift=0,sleep=off"));
+        assert!(!words(false).contains("icount"));
     }
 
     #[test]

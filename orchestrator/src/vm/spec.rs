@@ -44,6 +44,8 @@ pub struct VmSpec {
     pub accelerator: Accelerator,
     /// QEMU CPU model.
     pub cpu: String,
+    /// Guest time is the number of executed instructions.
+    pub counted: bool,
     /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest memory.
@@ -71,7 +73,7 @@ const SEED: u32 = 1;
 /// `no_timer_check`, since on a busy host QEMU delivers the timer interrupt later
 /// than the kernel waits for it in that check: it then went on without its IO-APIC,
 /// or panicked (2 of 108 cold boots at a load of 20 on two cores).
-fn command_line(guest: &Guest, accelerator: Accelerator) -> String {
+fn command_line(guest: &Guest, accelerator: Accelerator, counted: bool) -> String {
     let mut words = vec![
         format!("console={}", x86_64::CONSOLE),
         format!("earlyprintk=serial,{},115200", x86_64::CONSOLE),
@@ -92,9 +94,22 @@ fn command_line(guest: &Guest, accelerator: Accelerator) -> String {
         // A port has taken the last record when the guest's write returns.
         words.push("kvet.drain_ms=0".to_owned());
     }
+    if counted {
+        words.extend(COUNTED.map(str::to_owned));
+    }
     words.extend(guest.append.iter().cloned());
     words.join(" ")
 }
+
+/// Words for a counted guest: no timer of kvet's own; a guest that waits for its job
+/// awake, since asleep its time would run away; and the exact frequency of its
+/// time-stamp counter, one instruction a nanosecond, which the kernel would otherwise
+/// measure, to some millionths and with loops of many million instructions.
+const COUNTED: [&str; 3] = ["kvet.heartbeat_ms=0", "kvet.wait=spin", "tsc_early_khz=1000000"];
+
+/// CPU model of counted guests: one that any QEMU has alike, without ERMS, with which
+/// each 8 bytes that the kernel clears or copies would count as an instruction.
+const COUNTED_CPU: &str = "max,-erms";
 
 /// What a guest takes of the host.
 #[must_use]
@@ -104,7 +119,7 @@ pub fn need(guest: &Guest) -> Need {
 }
 
 impl VmSpec {
-    /// The VM of a guest with a kernel and an initramfs.
+    /// The VM of a guest with a kernel and an initramfs; `counted` needs TCG.
     #[must_use]
     pub fn new(
         name: &str,
@@ -113,22 +128,26 @@ impl VmSpec {
         accelerator: Accelerator,
         kernel: PathBuf,
         initramfs: PathBuf,
+        counted: bool,
     ) -> Self {
         Self {
             name: name.replace(',', " "),
             qemu,
             machine: guest.machine,
             accelerator,
-            cpu: match accelerator {
-                Accelerator::Kvm => "host".to_owned(),
-                Accelerator::Tcg => "max".to_owned(),
+            cpu: match (accelerator, &guest.cpu) {
+                (Accelerator::Kvm, _) => "host".to_owned(),
+                (Accelerator::Tcg, Some(cpu)) => cpu.clone(),
+                (Accelerator::Tcg, None) if counted => COUNTED_CPU.to_owned(),
+                (Accelerator::Tcg, None) => "max".to_owned(),
             },
+            counted,
             vcpus: guest.vcpus,
             memory: guest.memory,
             network: guest.network,
             kernel,
             initramfs,
-            command_line: command_line(guest, accelerator),
+            command_line: command_line(guest, accelerator, counted),
             seed: SEED,
         }
     }

@@ -2,6 +2,7 @@
 //! A project in a temporary folder, and kvet run in it as a user would.
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses a part")]
 
+pub mod case;
 pub mod fragments;
 pub mod guests;
 pub mod tiny;
@@ -172,9 +173,18 @@ pub struct Moments(pub u64);
 
 impl Moments {
     pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
+        from + (to.saturating_sub(from)).mul_f64(self.part())
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        ((self.part() * limit as f64) as usize).min(limit - 1)
+    }
+
+    fn part(&mut self) -> f64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        from + (to.saturating_sub(from)).mul_f64((self.0 >> 11) as f64 / (1u64 << 53) as f64)
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

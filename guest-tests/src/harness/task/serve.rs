@@ -3,6 +3,7 @@
 //! standard output for each answer.
 
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
 use std::os::unix::process::CommandExt;
@@ -10,6 +11,7 @@ use std::process::{Command, ExitCode};
 
 use super::{Advice, Stop, TestResult, Why, proc};
 use crate::harness::Mapping;
+use crate::harness::counted::tsc;
 use crate::harness::mapping::PAGE;
 
 /// Argument that makes the guest binary [`serve`] as a task.
@@ -73,6 +75,10 @@ fn answer(request: &str, state: &mut State) -> TestResult<String> {
             let advice = Advice::from_name(name).why("no such advice")?;
             mapping.advise(advice, within(mapping, number(start)?..number(end)?)?)?;
         }
+        ["read", count, seed] => {
+            let mapping = state.memory.as_ref().why("nothing is mapped")?;
+            return Ok(read(mapping, number(count)?, number(seed)? as u64).to_string());
+        }
         ["areas", count] => state.areas.push(areas(number(count)?)?),
         ["disable_thp", disable] => {
             let disable: bool = disable.parse().why("true or false")?;
@@ -86,6 +92,20 @@ fn answer(request: &str, state: &mut State) -> TestResult<String> {
         _ => return Err(Stop::fail("no such request")),
     }
     Ok(String::new())
+}
+
+/// Reads words at random places; what the time-stamp counter says that it took.
+fn read(mapping: &Mapping, count: usize, seed: u64) -> u64 {
+    let words = (mapping.len() / size_of::<u64>()) as u64;
+    // The multiplier of Knuth's MMIX generator; its high bits are the random ones.
+    let mut state = seed;
+    let from = tsc();
+    for _ in 0..count {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let word = (state >> 32) * words >> 32;
+        black_box(mapping.word(word as usize * size_of::<u64>()));
+    }
+    tsc() - from
 }
 
 /// `range`, unless it leaves the mapping.
