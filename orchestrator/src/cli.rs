@@ -2,6 +2,7 @@
 //! The command line.
 
 mod arguments;
+mod bisect;
 mod signals;
 
 use std::io::{IsTerminal, Write};
@@ -82,6 +83,12 @@ pub async fn main() -> ExitCode {
     }
 }
 
+/// What the process exits with when [`main`] gave `code`.
+#[must_use]
+pub fn status(code: ExitCode) -> u8 {
+    bisect::status(code)
+}
+
 impl Global {
     fn color(&self, stream: &impl IsTerminal) -> bool {
         match self.color {
@@ -151,6 +158,7 @@ impl Cli {
                 self.run_plan(plan, &input.overrides(), &selection, resume.as_deref(), *dry_run)
                     .await
             }
+            Command::Bisect(args) => self.bisect(args).await,
             Command::Clean { keep, dry_run } => {
                 self.clean(keep.map(|size| size.as_u64()), *dry_run).await.map_err(|f| vec![f])
             }

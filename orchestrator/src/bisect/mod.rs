@@ -15,6 +15,7 @@ pub mod drive;
 pub mod exit;
 pub mod git_log;
 pub mod history;
+pub mod kernels;
 pub mod log;
 pub mod outcome;
 pub mod rates;

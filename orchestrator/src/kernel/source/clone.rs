@@ -16,14 +16,25 @@ use crate::store::{Store, key};
 /// Most changed files that a message names.
 const MAX_NAMED: usize = 8;
 
-/// A revision's tree, with the changes of the work tree when `dirty` says so.
+/// What is done with changes of the work tree on top of the revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkTree {
+    /// They are a mistake.
+    Refuse,
+    /// They are taken, too.
+    Take,
+    /// They are not looked at.
+    Leave,
+}
+
+/// A revision's tree, with the changes of the work tree when these are to be taken.
 ///
 /// # Errors
 /// A `plan` fault when there is no such revision, or when the work tree holds
-/// changes on top of it and `dirty` is not set; an `infra` fault when git fails.
+/// changes on top of it that are refused; an `infra` fault when git fails.
 pub(super) async fn prepare(
     entry: &GitEntry,
-    dirty: bool,
+    work_tree: WorkTree,
     store: &Store,
     steps: &Steps<'_>,
 ) -> Result<Source, Fault> {
@@ -47,7 +58,12 @@ pub(super) async fn prepare(
         origin.push_str(&format!(" ({short})"));
     }
     mirror.copy(&tree, steps).await?;
-    if let Some(changes) = mirror.changes(&revision, &tree, dirty, store).await? {
+    let dirty = work_tree == WorkTree::Take;
+    let changes = match work_tree {
+        WorkTree::Leave => None,
+        _ => mirror.changes(&revision, &tree, dirty, store).await?,
+    };
+    if let Some(changes) = changes {
         if !dirty {
             return Err(changes.refusal(&clone, entry));
         }
