@@ -244,16 +244,14 @@ fn the_patch_that_breaks_the_build_is_found() {
 fn the_symbol_that_breaks_the_build_is_found_among_300() {
     let tiny = tiny();
     let makefile = fs::read_to_string(tiny.path("linux/Makefile")).unwrap();
+    // As kbuild does, what a config changes is compiled again.
     let broken =
         "-include .config\nifeq ($(CONFIG_S137),y)\nCHECK := false\nelse\nCHECK := true\nendif\n";
-    let makefile = makefile.replace(
+    let makefile = makefile.replace("%.o: %.c\n", "%.o: %.c .config\n").replace(
         "\t@gcc -O1",
         "\t@$(CHECK) || { echo 'mm/a.c:1:1: error: S137'; exit 1; }\n\t@gcc -O1",
     );
-    tiny.write(
-        "linux/Makefile",
-        &format!("{broken}{makefile}").replacen("prepare:\n", "prepare:\n", 1),
-    );
+    tiny.write("linux/Makefile", &makefile.replacen("OBJECTS", &format!("{broken}OBJECTS"), 1));
     tiny.commit("make: look at the config");
     tiny.kernel("git: {repository: linux, revision: master}");
     let text = |value: fn(usize) -> bool| -> String {

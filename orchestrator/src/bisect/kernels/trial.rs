@@ -126,8 +126,8 @@ impl<'a, B: Aside + 'a, V: Boot, O: Origin> Kernels<'a, B, V, O> {
         if let (Ok(one), Ok(other)) = (&good_image, &bad_image)
             && one.image_sha256 == other.image_sha256
         {
-            // Which the search says.
-            return Ok(None);
+            let (good, bad) = (good.clone(), bad.clone());
+            return Ok(Some(Outcome::EndsIdentical { good, bad }));
         }
         let mut ends = Ends::default();
         let pairs = [(bad, bad_image, &mut ends.bad), (good, good_image, &mut ends.good)];
