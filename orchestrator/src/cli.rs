@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use arguments::{Cli, Color, Command, Format, Global, Inspect};
 
+use crate::bisect::kernels::record;
 use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
@@ -198,6 +199,9 @@ impl Cli {
                 let made = scaffold::new_test(&here, name, *script, &guest::tests());
                 print(&made.map_err(|fault| vec![fault])?);
                 Ok(ExitCode::Acceptable)
+            }
+            Command::Report { run, format } if run.join(record::FILE).is_file() => {
+                self.report_search(run, *format).map_err(|fault| vec![fault])
             }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;

@@ -171,13 +171,6 @@ impl History {
                 change("mm/mlock.c", &|text| text.replace(breaks, ""));
             }
             if near(-3) {
-                change(VERSION, &|text| text.replace(SHOWN, &format!("\tBUG_ON(m);\n{SHOWN}")));
-                change(VERSION, &|text| {
-                    text.replace(
-                        "\t\tutsname()->version);\n\tBUG_ON(m);\n",
-                        "\t\tutsname()->version);\n",
-                    )
-                });
                 change(VERSION, &|text| {
                     text.replace("\tseq_printf(m, linux", "\tBUG_ON(m);\n\tseq_printf(m, linux")
                 });

@@ -10,13 +10,16 @@ use std::sync::OnceLock;
 use clap::{ArgGroup, Args};
 
 use super::Cli;
-use crate::bisect::kernels::Predicate;
+use super::arguments::Format;
+use crate::bisect::kernels::{Predicate, record};
 use crate::bisect::rates::{DEFAULT_ERROR, Rates, Rule};
 use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
 use crate::plan::manifest::{SeriesEntry, VariantName};
 use crate::plan::resolve::{Overrides, find_plan, resolve_with};
 use crate::plan::{Cell, KernelSource, Plan, Test};
+use crate::report::bisect::render;
+use crate::report::json::pretty;
 
 /// The flag that has kvet answer `git bisect run`.
 const GIT_BISECT_RUN: &str = "--git-bisect-run";
@@ -302,6 +305,16 @@ impl BisectArgs {
 }
 
 impl Cli {
+    /// Prints the report of a search again.
+    pub(super) fn report_search(&self, run: &Path, format: Format) -> Result<ExitCode, Fault> {
+        let record = record::read(run)?;
+        match format {
+            Format::Terminal => super::print(&render(&record)),
+            Format::Json => super::print(&String::from_utf8_lossy(&pretty(&record))),
+        }
+        Ok(record.exit_code)
+    }
+
     pub(super) async fn bisect(&self, args: &BisectArgs) -> Result<ExitCode, Vec<Fault>> {
         let one = |fault| vec![fault];
         let predicate = args.predicate().map_err(one)?;

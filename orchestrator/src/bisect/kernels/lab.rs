@@ -139,7 +139,6 @@ impl<B: Build, V: Boot> Lab<'_, B, V> {
             program::settle(program.format, &mut report);
             self.folder.record_output(&folder, &report.report.output, &report.report.logs)?;
         }
-        self.folder.record_samples(&task, &report.report.samples)?;
         let shown =
             folder.strip_prefix(self.folder.path()).unwrap_or(&folder).display().to_string();
         Booted::read(&task, report, &shown).map(Facts::Booted)

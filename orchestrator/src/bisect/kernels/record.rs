@@ -2,6 +2,7 @@
 //! A search's own account: what was searched, how it ended, and what it took.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +12,13 @@ use crate::bisect::history::Candidate;
 use crate::bisect::log::Entry;
 use crate::bisect::outcome::Outcome;
 use crate::bisect::step::Finding;
-use crate::fault::ExitCode;
+use crate::fault::{ExitCode, Fault};
 
 /// `schema` of `bisect.json`.
 pub const BISECTION_SCHEMA: &str = "kvet/bisection/1";
+
+/// Its file in a search's folder.
+pub const FILE: &str = "bisect.json";
 
 /// How a search ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,6 +105,26 @@ impl Record {
     #[must_use]
     pub fn in_sequence(&self) -> f64 {
         self.work.iter().map(|work| work.seconds).sum()
+    }
+}
+
+/// Reads the account of a search.
+///
+/// # Errors
+/// A `plan` fault when there is none in the folder.
+pub fn read(run: &Path) -> Result<Record, Fault> {
+    let file = run.join(FILE);
+    let wrong = |what: String| {
+        Fault::plan(what).at(file.display()).help("name the folder of a search that has ended")
+    };
+    let text = std::fs::read(&file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let record: Record = serde_json::from_slice(&text)
+        .map_err(|error| wrong(format!("not an account of a search: {error}")))?;
+    match record.schema == BISECTION_SCHEMA {
+        true => Ok(record),
+        false => {
+            Err(wrong(format!("schema {:?}; this kvet reads {BISECTION_SCHEMA}", record.schema)))
+        }
     }
 }
 

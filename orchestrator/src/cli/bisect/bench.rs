@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{BisectArgs, Cli};
-use crate::bisect::kernels::record::{BISECTION_SCHEMA, Ended, Record};
+use crate::bisect::kernels::record::{BISECTION_SCHEMA, Ended, FILE, Record};
 use crate::bisect::kernels::{Lab, Predicate};
 use crate::bisect::log::{LogFile, read};
 use crate::bisect::rates::Rule;
@@ -31,8 +31,6 @@ use crate::store::{Store, write_atomically};
 
 /// A search's log.
 const LOG: &str = "bisect.jsonl";
-/// A search's account of itself.
-const RECORD: &str = "bisect.json";
 
 /// What the user asks for.
 pub(super) struct Request<'a> {
@@ -169,6 +167,22 @@ impl Request<'_> {
         Ok(words.join(", "))
     }
 
+    /// What is called bad, as the log has it: with a digest of what else a result depends
+    /// on and the ends do not say, so that a log is never gone on with for other patches,
+    /// another source or another config.
+    pub(super) fn logged_predicate(&self, source: &Source) -> Result<String, Fault> {
+        let cell = self.cell()?;
+        let config = crate::kernel::kconfig::Request::read(&cell.config)
+            .map_err(|mut faults| faults.remove(0))?;
+        let text = config.text();
+        let mut parts: Vec<&[u8]> = vec![source.tree.as_bytes(), text.as_bytes()];
+        parts.push(cell.config.base.key().as_bytes());
+        parts.extend(cell.series.patches.iter().map(|patch| patch.bytes.as_slice()));
+        let sets = cell.series.prerequisites.iter().flat_map(|set| &set.patches);
+        parts.extend(sets.map(|patch| patch.bytes.as_slice()));
+        Ok(format!("{} (inputs {})", self.predicate, crate::store::key(parts)))
+    }
+
     pub(super) fn record(&self, bench: &Bench, searched: String, ended: Ended) -> Record {
         Record {
             schema: BISECTION_SCHEMA.to_owned(),
@@ -202,7 +216,7 @@ impl Request<'_> {
         let folder = bench.folder.path().display();
         match result {
             Ok(record) => {
-                write_atomically(&bench.folder.path().join(RECORD), &pretty(&record))?;
+                write_atomically(&bench.folder.path().join(FILE), &pretty(&record))?;
                 super::super::print(&render(&record));
                 if !self.cli.global.quiet {
                     super::super::print(&format!("results: {folder}\n"));

@@ -153,7 +153,7 @@ impl Request<'_> {
         git: Option<&Path>,
     ) -> Result<(Outcome, Vec<Entry>), Fault> {
         let entries: Vec<Entry> = bench.entries()?;
-        let start = Start::new(&history, self.rule, &self.predicate.to_string());
+        let start = Start::new(&history, self.rule, &self.logged_predicate(lab.source)?);
         let name = shown(&bench.log());
         let mut search = match entries.first() {
             None => Search::new(history, self.rule)?,
@@ -290,7 +290,7 @@ impl Request<'_> {
             self.cell()?.kernel.name
         );
         let kernels = ConfigKernels::new(&lab, &resolver, trees, variant, [&good, &bad]);
-        let (outcome, entries) = self.narrow(bench, &kernels, good, bad).await?;
+        let (outcome, entries) = self.narrow(bench, &lab, &kernels, good, bad).await?;
         let (builds, boots) = config_cost(&entries);
         let record = self.record(bench, searched, Ended::Configs(outcome));
         let (setting, work) = (self.setting(false)?, lab.work.borrow().clone());
@@ -300,12 +300,13 @@ impl Request<'_> {
     async fn narrow(
         &self,
         bench: &Bench,
+        lab: &HostLab<'_>,
         kernels: &ConfigKernels<'_, Builder, Booter, Resolver>,
         good: Config,
         bad: Config,
     ) -> Result<(ConfigOutcome, Vec<ConfigEntry>), Fault> {
         let entries: Vec<ConfigEntry> = bench.entries()?;
-        let start = ConfigStart::new(&good, &bad, &self.predicate.to_string());
+        let start = ConfigStart::new(&good, &bad, &self.logged_predicate(lab.source)?);
         let known = match entries.first() {
             None => Vec::new(),
             Some(ConfigEntry::Start(then)) if then.predicate != start.predicate => {
