@@ -47,7 +47,14 @@ pub struct ConfigKernels<'a, B, V, R> {
     texts: RefCell<BTreeMap<String, String>>,
     images: RefCell<BTreeMap<String, Image>>,
     /// What the ends came to, where it was not asked for yet, by digest.
-    seen: RefCell<BTreeMap<String, (Result<Image, Fault>, Option<Facts>)>>,
+    seen: RefCell<BTreeMap<String, End>>,
+}
+
+/// What an end's build gave, and what its boot came to.
+#[derive(Debug)]
+struct End {
+    made: Result<Image, Fault>,
+    booted: Option<Facts>,
 }
 
 /// The symbols of a `.config`, as the search knows them.
@@ -107,7 +114,7 @@ impl<'a, B: Build, V: Boot, R: Resolve> ConfigKernels<'a, B, V, R> {
                 Ok(image) => self.lab.boot(&name(config), image, 1).await?,
             };
             let booted = matches!(facts, Facts::Booted(_)).then(|| facts.clone());
-            self.seen.borrow_mut().insert(digest(config), (made, booted));
+            self.seen.borrow_mut().insert(digest(config), End { made, booted });
             *end = Some(facts);
         }
         ends.check(predicate)?;
@@ -155,7 +162,7 @@ impl<B: Build, V: Boot, R: Resolve> ConfigTrial for ConfigKernels<'_, B, V, R> {
     }
 
     async fn build(&self, config: &Config) -> Result<Built, Fault> {
-        let known = self.seen.borrow().get(&digest(config)).map(|(made, _)| made.clone());
+        let known = self.seen.borrow().get(&digest(config)).map(|end| end.made.clone());
         let made = match known {
             Some(made) => made,
             None => self.make(config).await?,
@@ -174,7 +181,7 @@ impl<B: Build, V: Boot, R: Resolve> ConfigTrial for ConfigKernels<'_, B, V, R> {
     }
 
     async fn run(&self, config: &Config, image: &str) -> Result<Seen, Fault> {
-        let known = self.seen.borrow().get(&digest(config)).and_then(|(_, facts)| facts.clone());
+        let known = self.seen.borrow().get(&digest(config)).and_then(|end| end.booted.clone());
         let facts = match known {
             Some(facts) => facts,
             None => {

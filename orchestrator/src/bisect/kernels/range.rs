@@ -76,7 +76,7 @@ pub fn read(clone: &UserClone, good: &[String], bad: &str) -> Result<Range, Faul
     };
     let no_walk = |ids: &[String]| [&["--no-walk=unsorted".to_owned()], ids].concat();
     let not: Vec<String> = goods.iter().map(|id| format!("^{id}")).collect();
-    take(&[&[bad_id.clone()], not.as_slice()].concat(), &mut range)?;
+    take(&[std::slice::from_ref(&bad_id), not.as_slice()].concat(), &mut range)?;
     take(&no_walk(&[goods.as_slice(), std::slice::from_ref(&bad_id)].concat()), &mut range)?;
     for good in &goods {
         let bases = clone.merge_bases(good, &bad_id)?;
