@@ -22,6 +22,10 @@ pub struct CompilerCache {
     pub read_only: bool,
 }
 
+/// Name of the folder. What is in an older one, `objects`, cannot be relied upon: it has
+/// objects with `.incbin` of other kernels.
+const OBJECTS: &str = "preprocessed";
+
 /// Most bytes of compiled objects that are kept: some hundred full builds of a
 /// small kernel.
 pub(super) const CCACHE_SIZE: &str = "4G";
@@ -70,7 +74,7 @@ pub fn compiler_cache(
     read_only: bool,
 ) -> Option<CompilerCache> {
     let program = find_program("ccache")?;
-    let folder = store.path("ccache", "objects");
+    let folder = store.path("ccache", OBJECTS);
     std::fs::create_dir_all(&folder).ok()?;
     Some(CompilerCache { program, folder, compilers: compilers.to_vec(), read_only })
 }
