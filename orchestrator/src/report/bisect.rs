@@ -36,7 +36,7 @@ pub fn render(record: &Record) -> String {
                 push_side(&mut out, "with it", side);
             }
             for side in &record.before {
-                push_side(&mut out, &format!("before it, at {}", named(side)), side);
+                push_side(&mut out, &format!("without it, at {}", named(side)), side);
             }
         }
         Ended::Changes(outcome) => {
@@ -114,10 +114,7 @@ pub fn mail(record: &Record) -> Option<String> {
             wrap(
                 &mut out,
                 "",
-                &format!(
-                    "Hello,\n\na bisection names {what} as the first one for which this holds: {}.",
-                    record.predicate
-                ),
+                &format!("Hello,\n\na bisection names {what} as what makes this difference."),
             );
             if let Some(side) = &record.bad {
                 out.push_str("\nWith it:\n");
@@ -125,7 +122,7 @@ pub fn mail(record: &Record) -> Option<String> {
             }
             for side in &record.before {
                 out.push('\n');
-                wrap(&mut out, "", &format!("Before it, at {}:", named(side)));
+                wrap(&mut out, "", &format!("Without it, at {}:", named(side)));
                 shown(side).iter().for_each(|line| wrap(&mut out, "  ", line));
             }
             out.push('\n');
@@ -140,8 +137,8 @@ pub fn mail(record: &Record) -> Option<String> {
                 &mut out,
                 "",
                 &format!(
-                    "Searched: {searched}, with {}. {} kernels were built and {} boots judged. {sure}",
-                    record.setting, record.builds, record.boots
+                    "Searched: {searched}, with {}; bad is where {}. {} kernels were built and {} boots judged. {sure}",
+                    record.setting, record.predicate, record.builds, record.boots
                 ),
             );
             if !record.skipped.is_empty() {

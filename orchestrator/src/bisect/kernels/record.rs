@@ -104,7 +104,7 @@ impl Record {
     /// Seconds that the builds and boots would take one after another.
     #[must_use]
     pub fn in_sequence(&self) -> f64 {
-        self.work.iter().map(|work| work.seconds).sum()
+        self.work.iter().fold(0.0, |sum, work| sum + work.seconds)
     }
 }
 
