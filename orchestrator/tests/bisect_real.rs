@@ -162,20 +162,21 @@ impl History {
                 });
             }
             // Two that do not build and an oops, next to the bad one; each is mended by
-            // the next change.
+            // the next change. Before the bad one there is one that can be tried: without
+            // it, nothing could tell the bad one from one that does not build.
             let near = |distance: i64| beset && number as i64 == bad as i64 + distance;
-            if near(-1) || near(2) {
+            if near(-2) || near(2) {
                 change("mm/mlock.c", &|text| format!("{text}{breaks}"));
             }
-            if near(0) || near(3) {
+            if near(-1) || near(3) {
                 change("mm/mlock.c", &|text| text.replace(breaks, ""));
             }
-            if near(-3) {
+            if near(-4) {
                 change(VERSION, &|text| {
                     text.replace("\tseq_printf(m, linux", "\tBUG_ON(m);\n\tseq_printf(m, linux")
                 });
             }
-            if near(-2) {
+            if near(-3) {
                 change(VERSION, &|text| text.replace("\tBUG_ON(m);\n", ""));
             }
             let message = match number == bad {
