@@ -100,7 +100,7 @@ const KINDS: [Kind; 5] = [
         arguments: &["--metric", "khugepaged.cpu:20", "-t", "khugepaged_cold"],
         file: "mm/khugepaged.c",
         from: "\tVM_BUG_ON(address & ~HPAGE_PMD_MASK);\n\n\tresult = find_pmd_or_thp_or_none(mm, address, &pmd);\n",
-        to: "\tVM_BUG_ON(address & ~HPAGE_PMD_MASK);\n\tfor (volatile int lost = 0; lost < 20000; lost++)\n\t\t;\n\n\tresult = find_pmd_or_thp_or_none(mm, address, &pmd);\n",
+        to: "\tVM_BUG_ON(address & ~HPAGE_PMD_MASK);\n\tfor (volatile int lost = 0; lost < 1000000; lost++)\n\t\t;\n\n\tresult = find_pmd_or_thp_or_none(mm, address, &pmd);\n",
     },
 ];
 

@@ -41,6 +41,9 @@ pub fn render(record: &Record) -> String {
         }
         Ended::Changes(outcome) => {
             let _ = writeln!(out, "{outcome}");
+            if let Some(side) = &record.bad {
+                push_side(&mut out, "the bad end", side);
+            }
         }
         Ended::Configs(outcome) => {
             let _ = writeln!(out, "{outcome}");

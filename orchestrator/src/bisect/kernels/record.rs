@@ -81,7 +81,7 @@ pub struct Record {
     /// Who wrote the first bad one, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<(String, String)>,
-    /// What the first bad one showed.
+    /// What the first bad one showed; where none is named, the bad end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad: Option<Side>,
     /// What those just before it showed.

@@ -204,8 +204,10 @@ impl Request<'_> {
         outcome: Outcome,
         entries: &[Entry],
     ) -> Result<Record, Fault> {
-        let bad = match &outcome {
-            Outcome::Found { first_bad, .. } => side(entries, &first_bad.id),
+        let bad = match (&outcome, entries.first()) {
+            (Outcome::Found { first_bad, .. }, _) => side(entries, &first_bad.id),
+            // What the end showed that is not what it is called.
+            (_, Some(Entry::Start(start))) => side(entries, &start.bad),
             _ => None,
         };
         let (builds, boots) = cost(entries);
