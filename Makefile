@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 CARGO ?= cargo
 
-.PHONY: all demo test bench stats kills reproduce soak fragments selftest mutants fuzz lint setup install clean
+.PHONY: all demo test bench stats kills reproduce soak bisect fragments selftest mutants fuzz lint setup install clean
 
 all:
 	$(CARGO) build --release --workspace
@@ -41,6 +41,10 @@ soak: setup
 # Builds and boots a kernel with each kconfig fragment, with clang, and a 6.1.
 fragments: setup
 	KVET_FRAGMENTS=all $(CARGO) test --package kvet --test fragments -- --nocapture
+
+# The bad change among 64 on top of Linux, by each kind of predicate: some 80 builds.
+bisect: setup
+	KVET_BISECT=all $(CARGO) test --package kvet --test bisect_real -- --nocapture
 
 # Breaks kernels in every way that kvet knows and checks what it says of each.
 selftest: setup

@@ -2,6 +2,7 @@
 //! The command line.
 
 mod arguments;
+mod bisect;
 mod signals;
 mod validate;
 
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use arguments::{Cli, Color, Command, Format, Global, Inspect};
 
+use crate::bisect::kernels::record;
 use crate::compare::snapshot;
 use crate::fault::{ExitCode, Fault};
 use crate::guest::{self, payload};
@@ -82,6 +84,12 @@ pub async fn main() -> ExitCode {
             ExitCode::worst(faults.iter().map(Fault::exit_code))
         }
     }
+}
+
+/// What the process exits with when [`main`] gave `code`.
+#[must_use]
+pub fn status(code: ExitCode) -> u8 {
+    bisect::status(code)
 }
 
 impl Global {
@@ -165,6 +173,7 @@ impl Cli {
                 };
                 self.validate(&wanted).await
             }
+            Command::Bisect(args) => self.bisect(args).await,
             Command::Clean { keep, dry_run } => {
                 self.clean(keep.map(|size| size.as_u64()), *dry_run).await.map_err(|f| vec![f])
             }
@@ -207,6 +216,9 @@ impl Cli {
             }
             Command::Report { run, format } if run.join(crate::validate::FILE).is_file() => {
                 self.report_validation(run, *format).map_err(|fault| vec![fault])
+            }
+            Command::Report { run, format } if run.join(record::FILE).is_file() => {
+                self.report_search(run, *format).map_err(|fault| vec![fault])
             }
             Command::Report { run, format } => {
                 let result = read_result(run).map_err(|fault| vec![fault])?;

@@ -24,6 +24,7 @@ pub mod compare;
 pub mod report;
 pub mod run;
 
+pub mod bisect;
 pub mod inspect;
 pub mod mutants;
 pub mod scaffold;

@@ -7,5 +7,5 @@ use std::process::ExitCode;
 /// this one lives as long as kvet does.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    kvet::cli::main().await.into()
+    kvet::cli::status(kvet::cli::main().await).into()
 }

@@ -51,6 +51,50 @@ fn build(project: &Path, place: &Path, plan: &str, more: &[&str], path: Option<&
 }
 
 #[test]
+fn what_the_assembler_puts_in_is_never_that_of_another_kernel() {
+    let tiny = Tiny::new();
+    // As the compressed kernel gets into its image (arch/x86/boot/compressed/piggy.S).
+    tiny.change("Makefile", "OBJECTS :=", "OBJECTS := init/payload.o init/packed.o");
+    tiny.change(
+        "Makefile",
+        "vmlinux: $(OBJECTS)",
+        "init/payload.o: init/payload.S init/data.txt\n\t@gcc -Wp,-MMD,init/.payload.d -D__ASSEMBLY__ -c -o $@ $<\ninit/packed.o: init/data.txt\nvmlinux: $(OBJECTS)",
+    );
+    let put_in = ".section .rodata\n\t.incbin \"init/data.txt\"\n";
+    tiny.write("linux/init/payload.S", put_in);
+    tiny.write(
+        "linux/init/packed.c",
+        "asm(\".section .rodata\\n\\t.incbin \\\"init/data.txt\\\"\\n\");\nint packed;\n",
+    );
+    tiny.write("linux/init/data.txt", "one kernel\n");
+    tiny.commit("init: put something in");
+    tiny.git(&["tag", "put-in"]);
+    tiny.kernel("git: {repository: linux, revision: put-in}");
+    // Of the same size: nothing but its bytes tells it apart.
+    tiny.write("linux/init/data.txt", "two kernel\n");
+    tiny.commit("init: put something else in");
+    let folder = tiny.path("patches/else");
+    let folder = folder.to_str().unwrap();
+    tiny.write(
+        "patches/else/series.yaml",
+        "schema: kvet/series/1\ntitle: a test\nkernels: {tiny: {}}\n",
+    );
+    tiny.git(&["format-patch", "--quiet", "-o", folder, "put-in..HEAD"]);
+    tiny.plan("else", "");
+    common::tiny::said(&tiny.build(&[]), 0, &[]);
+    let image = |variant: &str| {
+        let key = tiny.variant(variant)["build"]["key"].as_str().unwrap().to_owned();
+        std::fs::read(tiny.path("cache/images").join(key).join("image")).unwrap()
+    };
+    let holds = |image: &[u8], text: &str| {
+        image.windows(text.len()).filter(|part| *part == text.as_bytes()).count()
+    };
+    let (base, patched) = (image("base"), image("patched"));
+    assert_eq!([holds(&base, "one kernel"), holds(&base, "two kernel")], [2, 0]);
+    assert_eq!([holds(&patched, "one kernel"), holds(&patched, "two kernel")], [0, 2]);
+}
+
+#[test]
 fn other_folders_users_caches_and_rooms_give_the_same_bytes() {
     let linux = std::env::var_os("KVET_REPRODUCE").is_some();
     let tiny = Tiny::new();

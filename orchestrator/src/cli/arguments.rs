@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bytesize::ByteSize;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::bisect::BisectArgs;
 use super::signals::Signals;
 use crate::host::sandbox;
 use crate::plan::manifest::{SeriesEntry, VariantName};
@@ -143,6 +144,8 @@ pub(super) enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Find the commit, the patch or the config symbol that makes the difference.
+    Bisect(Box<BisectArgs>),
     /// Make the cache folder smaller; what was not used for longest goes first.
     Clean {
         /// Most that may stay, such as 20GB [default: all but what a killed kvet left].

@@ -131,6 +131,30 @@ impl UserClone {
             .help("`git rev-parse REVISION` in that repository says what it knows"))
     }
 
+    /// What `git rev-list` says.
+    ///
+    /// # Errors
+    /// A `plan` fault with git's words when it cannot read the commits.
+    pub fn rev_list(&self, arguments: &[String]) -> Result<String, Fault> {
+        let output = run(git(&self.git_dir).arg("rev-list").args(arguments))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(Fault::plan("git rev-list cannot read the commits")
+            .at(self.path.display())
+            .evidence(&last_lines(&String::from_utf8_lossy(&output.stderr), 4))
+            .help("does `git log` in that repository show them?"))
+    }
+
+    /// The best common ancestors of two commits; none for those of two histories.
+    ///
+    /// # Errors
+    /// An `infra` fault when git cannot be started.
+    pub fn merge_bases(&self, one: &str, other: &str) -> Result<Vec<String>, Fault> {
+        let output = run(git(&self.git_dir).args(["merge-base", "--all", one, other]))?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    }
+
     /// `sha1` or `sha256`.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ pub mod kconfig;
 pub mod kselftest;
 pub mod mail;
 pub mod make;
+pub mod olddefconfig;
 pub mod patch;
 pub mod series;
 pub mod source;

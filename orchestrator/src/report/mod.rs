@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What people and programs read of a run, always from its result.
 
+pub mod bisect;
 pub mod console;
 pub mod cover_letter;
 mod foreign;

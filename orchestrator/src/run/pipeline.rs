@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use futures_util::StreamExt;
-use kvet_records::{Job, PROTOCOL_VERSION};
+use kvet_records::Job;
 
 use super::boots::Chain;
 use super::event::Events;
@@ -18,7 +18,7 @@ use super::result::{
     VariantResult,
 };
 pub use super::selection::Selection;
-use super::{phases, program, robust};
+use super::{job, phases, program, robust};
 use crate::compare::behaviour::{self, Observations, Verdict};
 use crate::compare::{metrics, snapshot, splats, warnings};
 use crate::fault::{Blame, ExitCode, Fault, escape};
@@ -26,7 +26,7 @@ use crate::guest::payload::Payload;
 use crate::kernel::build::Image;
 use crate::kernel::series::Trees;
 use crate::kernel::source::Source;
-use crate::plan::manifest::{Measure, VariantName};
+use crate::plan::manifest::VariantName;
 use crate::plan::{Cell, Config, Plan, Test};
 use crate::vm::accel::Chosen;
 use crate::vm::halt::BootReport;
@@ -560,23 +560,12 @@ impl<B: Build, V: Boot> Experiment<'_, B, V> {
             1 => self.task(variant, &test.id()),
             _ => format!("{}, boot {number}", self.task(variant, &test.id())),
         };
-        let counted = test.measure == Some(Measure::Instructions);
-        let offset_ns = phases::offset_ns(phase, self.phases());
-        let start = u64::try_from(phases::START.as_millis()).unwrap_or(u64::MAX);
         let mut folder = self.folder.boot(&self.cell.id(), variant, &test.id());
         if number > 1 {
             folder = folder.join(format!("boot-{number}"));
         }
-        let job = Job {
-            protocol: PROTOCOL_VERSION,
-            id: format!("{}-{variant}", test.name),
-            test: test.name.clone(),
-            parameters: test.parameters.clone(),
-            measure: test.measure.map(|measure| measure.name().to_owned()),
-            offset_ns,
-            start_at_ms: counted.then_some(start),
-            program: self.payload.programs.get(&test.id()).cloned(),
-        };
+        let program = self.payload.programs.get(&test.id()).cloned();
+        let job = job::job(test, variant, program, phase, self.phases());
         let alone = |fault| (fault, Vec::new());
         let bootable = Bootable { image, initramfs: &self.payload.initramfs };
         let booting = self.boot.boot(&task, self.cell, bootable, job, self.plan, folder.clone());

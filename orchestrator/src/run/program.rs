@@ -14,9 +14,9 @@ use crate::vm::halt::{BootReport, HaltReason};
 /// Name of the observation that says how the program ended.
 pub const EXIT: &str = "exit";
 /// Its value for exit status 0.
-const PASS: &str = "pass";
+pub const PASS: &str = "pass";
 /// Its value for [`SKIP_STATUS`] after results.
-const SKIP: &str = "skip";
+pub const SKIP: &str = "skip";
 /// Exit status of a test that cannot run here (tools/testing/selftests/kselftest.h,
 /// `KSFT_SKIP`).
 const SKIP_STATUS: i32 = 4;

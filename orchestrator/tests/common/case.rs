@@ -10,7 +10,7 @@ use kvet::fault::Fault;
 use kvet::guest::payload::Payload;
 use kvet::kernel::build::Image;
 use kvet::kernel::series::{Tree, Trees};
-use kvet::kernel::source::Source;
+use kvet::kernel::source::{Sharing, Source};
 use kvet::kernel::warning::Warning;
 use kvet::plan::manifest::VariantName::{Base, Patched};
 use kvet::plan::manifest::{DebianEntry, Expectation, VariantName};
@@ -46,6 +46,7 @@ impl Build for FakeBuild {
             tree: "base".into(),
             git_dir: PathBuf::new(),
             clone: None,
+            sharing: Sharing::default(),
         };
         let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
         Ok((source, Trees { variants, ..Trees::default() }))

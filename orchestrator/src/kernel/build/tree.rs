@@ -22,7 +22,7 @@ use crate::host::sandbox::{Session, compiler_cache};
 use crate::kernel::git;
 use crate::kernel::kconfig::Request;
 use crate::kernel::make::{Made, answer, count_steps, make, run};
-use crate::kernel::source::sha256_of;
+use crate::kernel::source::{Sharing, sha256_of};
 use crate::plan::Base;
 use crate::run::event::RunEvent;
 use crate::store::{key, remove, touch, write_atomically};
@@ -54,6 +54,8 @@ pub(super) struct BuildTree<'a> {
     /// Hash of the `.config` that holds for every variant that changes nothing of what
     /// a build runs.
     configured: PathBuf,
+    /// What else has to be as it was for that `.config` to hold.
+    configured_for: String,
     /// Exists while the tree is whole.
     ready: PathBuf,
     /// The variant changes what a build runs.
@@ -73,18 +75,32 @@ impl<'a> BuildTree<'a> {
         compiler: &str,
     ) -> Result<Self, Fault> {
         let runs = what_runs(&request.source, &request.tree).await?;
-        let fenced = runs.is_some();
+        let sharing = request.source.sharing;
+        let fenced = runs.is_some() && sharing != Sharing::Revisions;
         let text = config.text();
+        let (commit, base) = (&request.source.commit, request.config.base.key());
         // Equal trees of two sources are in two repositories.
-        let mut parts = vec![
-            request.source.key.as_bytes(),
-            request.source.commit.as_bytes(),
-            request.config.base.key().as_bytes(),
-            text.as_bytes(),
-            compiler.as_bytes(),
-        ];
-        parts.extend(runs.as_ref().map(String::as_bytes));
+        let mut parts = vec![request.source.key.as_bytes()];
+        parts.push(match sharing {
+            Sharing::Revisions => b"revisions",
+            Sharing::Variants | Sharing::Configs => commit.as_bytes(),
+        });
+        match sharing {
+            Sharing::Configs => parts.push(b"configs"),
+            Sharing::Variants | Sharing::Revisions => {
+                parts.extend([base.as_bytes(), text.as_bytes()]);
+            }
+        }
+        parts.push(compiler.as_bytes());
+        parts.extend(runs.as_ref().filter(|_| fenced).map(String::as_bytes));
         let name = key(parts);
+        let configured_for = match sharing {
+            Sharing::Variants => String::new(),
+            Sharing::Revisions | Sharing::Configs => {
+                let runs = runs.as_deref().unwrap_or_default();
+                format!(" {}", key([commit, base, &text, runs].map(str::as_bytes)))
+            }
+        };
         for (program, package) in
             [("make", "make"), ("flex", "flex"), ("bison", "bison"), ("bc", "bc")]
         {
@@ -133,6 +149,7 @@ impl<'a> BuildTree<'a> {
             marker,
             record,
             configured,
+            configured_for,
             ready,
             fenced,
             first,
@@ -359,7 +376,7 @@ impl<'a> BuildTree<'a> {
         }
         config.check(&String::from_utf8_lossy(&after), &self.folder)?;
         if !self.fenced {
-            write_atomically(&self.configured, blake3::hash(&after).to_hex().as_bytes())?;
+            write_atomically(&self.configured, self.configured_as(&after).as_bytes())?;
         }
         Ok(heard)
     }
@@ -371,7 +388,17 @@ impl<'a> BuildTree<'a> {
         let right = std::fs::read_to_string(&self.configured);
         !self.fenced
             && matches!((config, right), (Ok(config), Ok(right))
-                if blake3::hash(&config).to_hex().as_str() == right)
+                if self.configured_as(&config) == right)
+    }
+
+    fn configured_as(&self, config: &[u8]) -> String {
+        format!("{}{}", blake3::hash(config).to_hex(), self.configured_for)
+    }
+
+    /// Whether the source itself is built, which is not to blame when that fails.
+    fn is_bare(&self) -> bool {
+        let BuildRequest { source, tree, .. } = self.request;
+        tree.commit == source.commit && source.sharing == Sharing::Variants
     }
 
     async fn make_config(
@@ -394,7 +421,7 @@ impl<'a> BuildTree<'a> {
         if !host {
             let _ = std::fs::remove_file(&self.ready);
         }
-        let bare = self.request.tree.commit == self.request.source.commit;
+        let bare = self.is_bare();
         let blame = if bare || host { Blame::Infra } else { Blame::Series };
         let what = format!("{}: {name} is not what a build leaves: {error}", self.request.task);
         let fault = Fault::new(blame, what).at(self.request.log.display());
@@ -405,7 +432,7 @@ impl<'a> BuildTree<'a> {
     }
 
     fn expect_done(&mut self, made: Made, what: &str) -> Result<u32, Fault> {
-        let bare = self.request.tree.commit == self.request.source.commit;
+        let bare = self.is_bare();
         match made {
             Made::Done { steps } => Ok(steps),
             Made::Interrupted => Err(Fault::interrupted()),
@@ -416,7 +443,13 @@ impl<'a> BuildTree<'a> {
                 } else if bare {
                     "the source does not build without the series: see the log for what the host lacks"
                 } else {
-                    "mend the patch at the place of the first error"
+                    match self.request.source.sharing {
+                        Sharing::Variants => "mend the patch at the place of the first error",
+                        Sharing::Revisions => {
+                            "see the log; is it the revision or the host's compiler?"
+                        }
+                        Sharing::Configs => "see the log; is it the config or the host's compiler?",
+                    }
                 };
                 let fault = Fault::new(blame, format!("{} {what}", self.request.task))
                     .at(self.request.log.display())

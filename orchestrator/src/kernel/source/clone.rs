@@ -16,14 +16,25 @@ use crate::store::{Store, key};
 /// Most changed files that a message names.
 const MAX_NAMED: usize = 8;
 
-/// A revision's tree, with the changes of the work tree when `dirty` says so.
+/// What is done with changes of the work tree on top of the revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkTree {
+    /// They are a mistake.
+    Refuse,
+    /// They are taken, too.
+    Take,
+    /// They are not looked at.
+    Leave,
+}
+
+/// A revision's tree, with the changes of the work tree when these are to be taken.
 ///
 /// # Errors
 /// A `plan` fault when there is no such revision, or when the work tree holds
-/// changes on top of it and `dirty` is not set; an `infra` fault when git fails.
+/// changes on top of it that are refused; an `infra` fault when git fails.
 pub(super) async fn prepare(
     entry: &GitEntry,
-    dirty: bool,
+    work_tree: WorkTree,
     store: &Store,
     steps: &Steps<'_>,
 ) -> Result<Source, Fault> {
@@ -47,7 +58,12 @@ pub(super) async fn prepare(
         origin.push_str(&format!(" ({short})"));
     }
     mirror.copy(&tree, steps).await?;
-    if let Some(changes) = mirror.changes(&revision, &tree, dirty, store).await? {
+    let dirty = work_tree == WorkTree::Take;
+    let changes = match work_tree {
+        WorkTree::Leave => None,
+        _ => mirror.changes(&revision, &tree, dirty, store).await?,
+    };
+    if let Some(changes) = changes {
         if !dirty {
             return Err(changes.refusal(&clone, entry));
         }
@@ -120,7 +136,7 @@ impl Mirror<'_> {
             return Ok(());
         }
         steps.say("copy from the clone");
-        let known = git::run(&self.git_dir, ["for-each-ref", "--format=^%(objectname)"]).await?;
+        let known = git::run(&self.git_dir, ["for-each-ref", "--format=%(tree)"]).await?;
         let packs = self.git_dir.join("objects/pack");
         for entry in std::fs::read_dir(&packs).into_iter().flatten().flatten() {
             // A killed git leaves these; the lock says that nobody else is at work.
@@ -130,13 +146,48 @@ impl Mirror<'_> {
         }
         let mut pack = self.git();
         // Searching for deltas costs more time than it saves space here.
-        pack.args(["pack-objects", "--quiet", "--revs", "--window=0"]).arg(packs.join("pack"));
-        check(&mut pack, format!("{tree}\n{known}\n").as_bytes()).await.map_err(|fault| {
-            fault.help("`git fsck` in the clone says what it lacks; a partial clone cannot be used")
-        })?;
+        pack.args(["pack-objects", "--quiet", "--window=0"]);
+        let help = "`git fsck` in the clone says what it lacks; a partial clone cannot be used";
+        let wanted = match known.lines().next() {
+            Some(known) => self.lacking(known, tree).await.map_err(|fault| fault.help(help))?,
+            None => {
+                pack.arg("--revs");
+                format!("{tree}\n")
+            }
+        };
+        if !wanted.is_empty() {
+            let packed = check(pack.arg(packs.join("pack")), wanted.as_bytes()).await;
+            packed.map_err(|fault| fault.help(help))?;
+        }
         git::commit_alone(&self.git_dir, tree).await?;
         steps.say("ready");
         Ok(())
+    }
+
+    /// The objects of `tree` that the mirror lacks, one id a line; it has all of `known`.
+    /// Between two revisions this looks at what differs, where git would walk all of both.
+    async fn lacking(&self, known: &str, tree: &str) -> Result<String, Fault> {
+        let mut diff = self.git();
+        diff.args(["diff-tree", "-r", "-t", "--raw", "--no-abbrev", "--no-renames", "-z"]);
+        let output = check(diff.args([known, tree]), b"").await?;
+        let mut ids = format!("{tree}\n");
+        // `:MODE MODE ID ID STATUS`, then the name.
+        for pair in output.stdout.split(|&byte| byte == 0).collect::<Vec<_>>().chunks_exact(2) {
+            let words = String::from_utf8_lossy(pair[0]).into_owned();
+            let words: Vec<&str> = words.split(' ').collect();
+            let [_, mode, _, id, _] = words[..] else { continue };
+            // Neither what is gone nor the commit of a submodule.
+            if mode != "160000" && id.bytes().any(|byte| byte != b'0') {
+                ids.push_str(id);
+                ids.push('\n');
+            }
+        }
+        // Of the mirror alone, without what the clone lends.
+        let mut have = git::git(&self.git_dir);
+        have.args(["cat-file", "--batch-check=%(objectname)"]);
+        let have = check(&mut have, ids.as_bytes()).await?.text();
+        let missing = have.lines().filter_map(|line| line.strip_suffix(" missing"));
+        Ok(missing.map(|id| format!("{id}\n")).collect())
     }
 
     /// What the clone's work tree changes on top of `revision`, where its `HEAD`

@@ -16,9 +16,11 @@ use super::git;
 use crate::fault::Fault;
 use crate::host::clone::UserClone;
 use crate::host::process::check;
+use crate::plan::manifest::GitEntry;
 use crate::plan::{Kernel, KernelSource};
 use crate::run::event::{Events, RunEvent};
 use crate::store::{Store, touch, write_atomically};
+use clone::WorkTree;
 
 /// A kernel source in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +44,22 @@ pub struct Source {
     /// The clone that it came from, where other revisions are.
     #[serde(skip)]
     pub clone: Option<UserClone>,
+    /// What is built in one tree.
+    #[serde(skip)]
+    pub sharing: Sharing,
+}
+
+/// What of a source is built in one tree, one after another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The variants of series on top of it, in each config.
+    #[default]
+    Variants,
+    /// Any revisions of its own history, in each config. They are trusted as the source
+    /// itself is, and one that does not build is to blame for that.
+    Revisions,
+    /// Any configs of it; one that does not build is to blame for that.
+    Configs,
 }
 
 /// Tells how the making of one source goes on.
@@ -66,10 +84,31 @@ pub async fn prepare(kernel: &Kernel, store: &Store, events: &Events) -> Result<
     let steps = Steps { kernel: &kernel.name, events };
     match &kernel.source {
         KernelSource::Debian(entry) => debian::prepare(&entry.package, store, &steps).await,
-        KernelSource::Git { entry, dirty } => clone::prepare(entry, *dirty, store, &steps).await,
+        KernelSource::Git { entry, dirty } => {
+            let work_tree = if *dirty { WorkTree::Take } else { WorkTree::Refuse };
+            clone::prepare(entry, work_tree, store, &steps).await
+        }
         KernelSource::Tarball(entry) => archive::prepare(entry, store, &steps).await,
         KernelSource::Directory(folder) => directory::prepare(folder, store, &steps).await,
     }
+}
+
+/// Makes one revision of a clone ready, to be built in the one tree of the clone's
+/// revisions. Changes of its work tree are left out, or taken in where `dirty` says so
+/// and its `HEAD` is that revision. `kernel` is what progress calls it.
+///
+/// # Errors
+/// As [`prepare`].
+pub async fn prepare_revision(
+    entry: &GitEntry,
+    dirty: bool,
+    kernel: &str,
+    store: &Store,
+    events: &Events,
+) -> Result<Source, Fault> {
+    let work_tree = if dirty { WorkTree::Take } else { WorkTree::Leave };
+    let source = clone::prepare(entry, work_tree, store, &Steps { kernel, events }).await?;
+    Ok(Source { sharing: Sharing::Revisions, ..source })
 }
 
 fn read(store: &Store, key: &str) -> Option<Source> {
@@ -113,6 +152,7 @@ impl Imported {
             tree: self.tree,
             git_dir: self.git_dir,
             clone: None,
+            sharing: Sharing::default(),
         }
     }
 }
