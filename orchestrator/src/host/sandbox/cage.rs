@@ -65,6 +65,16 @@ impl Cage {
         }
     }
 
+    /// Whether a process was refused because there were as many as there may be
+    /// (Documentation/admin-guide/cgroup-v2.rst, `pids.events`; version 1 has it, too).
+    pub(super) fn was_full(&self) -> bool {
+        self.folders.iter().any(|folder| {
+            let events = std::fs::read_to_string(folder.join("pids.events")).unwrap_or_default();
+            let refused = events.lines().find_map(|line| line.strip_prefix("max "));
+            refused.is_some_and(|count| count.trim() != "0")
+        })
+    }
+
     /// Words before a command that make it start inside; and a host short of memory
     /// ends a build before anything of the user's.
     pub(super) fn entrance(&self) -> Vec<OsString> {
@@ -145,6 +155,7 @@ mod tests {
         ]);
         let output = command.output().unwrap();
         assert!(String::from_utf8_lossy(&output.stderr).contains("fork"), "{output:?}");
+        assert!(cage.was_full());
         let folders = cage.folders.clone();
         drop(cage);
         assert!(folders.iter().all(|folder| !folder.exists()));

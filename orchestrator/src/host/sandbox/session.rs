@@ -185,7 +185,13 @@ impl Session {
     pub fn refused(&mut self) -> Vec<String> {
         let mut refused = self.decoy.as_mut().map(Decoy::seen).unwrap_or_default();
         refused.extend(network::attempts(&self.network));
-        refused.extend(self.watchdog.stopped().map(str::to_owned));
+        let stopped = self.watchdog.stopped().map(str::to_owned);
+        // A bomb may end at the kernel's limit before anybody has looked.
+        let limit = self.watchdog.limits().processes;
+        let reached = || {
+            self.cage.was_full().then(|| format!("ran {limit} processes at once, stopped there"))
+        };
+        refused.extend(stopped.or_else(reached));
         refused
     }
 
