@@ -226,12 +226,19 @@ impl Machine {
         let mut over = watch.decided.is_some();
         while !over {
             watch.look(&streams.screen, events);
-            if watch.goes_on()
-                && let Some(qmp) = control.qmp().await
-            {
-                let _ = job.write_all(&line).await;
-                // A QEMU that does not answer is noticed by its end or at the deadline.
-                let _ = qmp.execute(&qapi::qmp::cont {}).await;
+            if watch.goes_on() {
+                let going = async {
+                    let _ = job.write_all(&line).await;
+                    if let Some(qmp) = control.qmp().await {
+                        let _ = qmp.execute(&qapi::qmp::cont {}).await;
+                    }
+                };
+                // A QEMU that does not answer is noticed below.
+                tokio::select! {
+                    () = going => {}
+                    () = sleep_until(watch.deadline) => {}
+                    () = stop.cancelled() => {}
+                }
             }
             if status.is_some() && !console_open && !records_open {
                 break;
