@@ -54,6 +54,10 @@ fn proof(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
             ],
             &["Lock dependency validator"],
         ),
+        "distribution" => (
+            &["[ -e /proc/pressure/memory ]", "[ -d /sys/kernel/mm/lru_gen ]"],
+            &["Spectre V2 : Mitigation"],
+        ),
         "no-thp" => (&["[ ! -e /sys/kernel/mm/transparent_hugepage ]"], &[]),
         "numa" => (
             &[
