@@ -204,9 +204,24 @@ fn mark(root: &Path) -> Result<(), Fault> {
     let known = |name: &str| PARTS.contains(&name) || name == TAG;
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let links = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
-    let empty = entries
-        .into_iter()
-        .all(|entry| links(&entry) && entry.file_name().to_str().is_some_and(known));
+    // Another kvet marks it now, or was killed while it did.
+    let begun = |entry: &std::fs::DirEntry| {
+        let begins = entry.file_name().to_str().is_some_and(|name| name.starts_with(".tmp"));
+        let short =
+            |data: &std::fs::Metadata| data.is_file() && data.len() <= TAG_TEXT.len() as u64;
+        begins
+            && match entry.metadata() {
+                Ok(data) if !short(&data) => false,
+                Ok(_) | Err(_) => match std::fs::read(entry.path()) {
+                    Ok(text) => TAG_TEXT.as_bytes().starts_with(&text),
+                    // It has got its name meanwhile.
+                    Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+                },
+            }
+    };
+    let empty = entries.into_iter().all(|entry| {
+        begun(&entry) || (links(&entry) && entry.file_name().to_str().is_some_and(known))
+    });
     if !ours && !empty {
         return Err(Fault::plan("not a cache folder of kvet's, and not empty")
             .at(root.display())
@@ -289,6 +304,16 @@ mod tests {
     fn keys_depend_on_where_parts_end() {
         assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
         assert_eq!(key([&b"ab"[..]]).len(), 32);
+    }
+
+    #[test]
+    fn a_mark_that_somebody_has_begun_is_nobodys() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".tmpAbCdEf"), "Signature: 8a4").unwrap();
+        mark(folder.path()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join(".tmpAbCdEf"), "my notes").unwrap();
+        assert!(mark(other.path()).is_err());
     }
 
     #[test]
