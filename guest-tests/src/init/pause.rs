@@ -18,8 +18,8 @@ use crate::harness::counted::tsc;
 
 /// A tick of 250 Hz, in instructions.
 const TICK: u64 = 4_000_000;
-/// Ticks until it goes on: more than the clock can jump, and a tenth of a second of the
-/// host's time, in which the job comes.
+/// Ticks until it goes on: more than the clock was seen to jump, and time enough for the
+/// host to bring the job.
 const TICKS: u64 = 4;
 
 /// The word on the kernel's command line that names the port.

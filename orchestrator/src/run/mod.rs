@@ -14,3 +14,4 @@ pub(crate) mod program;
 pub mod result;
 pub mod robust;
 pub mod selection;
+mod unchecked;

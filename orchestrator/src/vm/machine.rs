@@ -52,7 +52,7 @@ const MAX_STDERR_BYTES: usize = 64 * 1024;
 /// On a scale to 1000; a user's programs have 0, or 200 in some desktops.
 const OOM_SCORE: &str = "500";
 /// Room for what a guest prints before kvet reads it: the most that the system gives
-/// any user (pipe(7), `pipe-max-size`), and some fifty times what a boot prints.
+/// any user (pipe(7), `pipe-max-size`), and some ninety times what a boot prints.
 const CONSOLE_BYTES: usize = 1 << 20;
 
 /// What to boot, for what, and where to leave the traces.

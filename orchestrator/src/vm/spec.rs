@@ -121,8 +121,8 @@ fn counted_words() -> [String; 3] {
 /// I/O port of the device by which a counted guest stops itself: pvpanic's own default.
 pub const PAUSE_PORT: u16 = 0x505;
 
-/// CPU model of counted guests: one that any QEMU has alike, without ERMS, with which
-/// each 8 bytes that the kernel clears or copies would count as an instruction.
+/// CPU model of counted guests where the plan names none: all that this QEMU can do, which
+/// may be more in another version, but without ERMS, with which each 8 bytes that the kernel clears or copies would count as an instruction.
 const COUNTED_CPU: &str = "max,-erms";
 
 /// What a guest takes of the host.
