@@ -7,5 +7,7 @@ use std::process::ExitCode;
 /// this one lives as long as kvet does.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    kvet::cli::status(kvet::cli::main().await).into()
+    let code = kvet::cli::status(kvet::cli::main().await);
+    kvet::host::guardian::dismiss();
+    code.into()
 }

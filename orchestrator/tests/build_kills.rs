@@ -96,7 +96,8 @@ impl Subject {
             let image = std::fs::read(self.cache.join("images").join(key).join("image")).unwrap();
             [key.to_owned(), blake3::hash(&image).to_hex().to_string()]
         });
-        assert_eq!(self.children("scratch"), 0, "a scratch folder is left");
+        let left = below(&self.cache.join("scratch"));
+        assert!(left.is_empty(), "left in scratch: {left:#?}");
         Right { source: self.source(), images }
     }
 
@@ -140,15 +141,28 @@ impl Subject {
     }
 }
 
+/// Everything in a folder and the folders in it.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for entry in entries {
+        found.push(entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(below(&entry.path()));
+        }
+    }
+    found
+}
+
 /// Processes that have their working folder, or a file for writing, below `folder`.
 /// One that is killed and only waits for the disk does nothing more.
 fn at_work_in(folder: &Path) -> Vec<String> {
-    let below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(folder));
+    let leads = |link: PathBuf| std::fs::read_link(link).is_ok_and(|to| to.starts_with(folder));
     let works = |place: &Path| {
         let files = std::fs::read_dir(place.join("fd")).into_iter().flatten().flatten();
         common::shows(place, folder)
-            || below(place.join("cwd"))
-            || files.map(|file| file.path()).any(below)
+            || leads(place.join("cwd"))
+            || files.map(|file| file.path()).any(leads)
     };
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

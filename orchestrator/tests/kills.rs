@@ -114,3 +114,37 @@ fn a_qemu_stopped_during_a_test_is_an_infra_fault_and_goes() {
 fn a_qemu_stopped_while_it_boots_is_an_infra_fault_and_goes() {
     disturb("stopped-boot", "boot", "-STOP", "QEMU no longer answers");
 }
+
+/// What a child has started gets no signal when kvet dies; the guardian ends it.
+#[test]
+fn killing_kvet_ends_what_its_children_have_started() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let qemu = folder.path().join("qemu-system-x86_64");
+    // A name that no other process has.
+    let length = format!("{}.5", 10_000_000 + std::process::id());
+    std::fs::write(&qemu, format!("#!/bin/sh\nsleep {length} &\nwait\n")).unwrap();
+    std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let sleeping = || {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut lines =
+            entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+        lines.any(|line| line == format!("sleep\0{length}\0").into_bytes())
+    };
+    let path = std::env::join_paths(
+        std::iter::once(folder.path().to_owned())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    let mut command = common::kvet_command();
+    command.arg("doctor").env("PATH", path.unwrap()).current_dir(common::root());
+    command.stdout(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_until("the child's child", sleeping);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let killed = Instant::now();
+    while sleeping() {
+        assert!(killed.elapsed() < Duration::from_secs(5), "it outlives kvet");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

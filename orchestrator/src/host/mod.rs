@@ -6,6 +6,7 @@ pub mod budget;
 pub mod children;
 pub mod clone;
 pub mod doctor;
+pub mod guardian;
 pub mod lines;
 pub mod process;
 pub mod sandbox;

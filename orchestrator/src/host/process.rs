@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Child processes that cannot outlive kvet: each is in a process group of its
-//! own, dies with kvet's main thread, and is killed when its handle is dropped.
+//! Child processes that cannot outlive kvet: each is in a session and a process group
+//! of its own, dies with kvet's main thread, and is killed when its handle is dropped.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
+use super::guardian;
 use crate::fault::Fault;
 
 /// The program of that name in `PATH`.
@@ -55,7 +56,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts the command in a process group of its own.
+    /// Starts the command in a session and a process group of its own: it has no
+    /// terminal to ask or to type on.
     ///
     /// The kernel delivers the parent-death signal when the *thread* that
     /// spawned the child ends, so this must be called from a thread that lives
@@ -64,7 +66,7 @@ impl Group {
     /// # Errors
     /// What `spawn` reports.
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
-        command.kill_on_drop(true).process_group(0);
+        command.kill_on_drop(true);
         die_with_parent(command.as_std_mut());
         let child = command.spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -116,19 +118,29 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
+        if let Some(group) = self.group {
+            guardian::forget(group);
+        }
     }
 }
 
 #[expect(
     unsafe_code,
-    reason = "only the child itself can ask for a parent-death signal and leave its keyring"
+    reason = "only the child itself can ask for a parent-death signal, leave its session and \
+              its keyring, and announce itself before it does anything"
 )]
 fn die_with_parent(command: &mut std::process::Command) {
     let parent = std::process::id();
-    // SAFETY: the closure runs between fork and exec and calls only prctl(2),
-    // keyctl(2) and getppid(2), which are async-signal-safe; it allocates nothing.
+    let line = guardian::line();
+    // SAFETY: the closure runs between fork and exec and calls only setsid(2), send(2),
+    // getpid(2), prctl(2), keyctl(2) and getppid(2), which are async-signal-safe; it
+    // allocates nothing.
     unsafe {
         command.pre_exec(move || {
+            rustix::process::setsid()?;
+            if let Some(line) = line {
+                guardian::announce(line);
+            }
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // The keys of the user's session are not for it: from here on it has a session
             // of its own. It may fail where the kernel has no keys.

@@ -230,8 +230,10 @@ impl Sandbox {
 fn room(program: &Path) -> Vec<String> {
     let mut words = vec![program.to_string_lossy().into_owned()];
     let mut push = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
-    // No terminal to type on, and nothing that outlives kvet.
-    push(&["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
+    // Nothing outlives kvet. It has a session of its own already, so that there is no
+    // terminal to type on, and stays in it: its process group is how kvet's guardian
+    // finds it.
+    push(&["--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]);
     push(&["--hostname", "kvet", "--proc", "/proc", "--dev", "/dev"]);
     push(&["--size", &SHM_BYTES.to_string(), "--tmpfs", "/dev/shm"]);
     // Root may write most of /proc/sys, whatever its capabilities: the kernel asks for

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ends what a killed kvet leaves. The parent-death signal reaches kvet's children,
+//! but not theirs, nor a sandbox that is just being set up: bubblewrap asks for the
+//! signal only after it has forked, and waits for ever for a parent that is gone.
+//!
+//! The guardian is a shell that reads the numbers of process groups from kvet, over
+//! a socket that ends with kvet, and then kills those that are left.
+
+use std::io::{self, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::net::SendFlags;
+use rustix::process::Pid;
+
+/// Reads `+ GROUP` and `- GROUP`. It is not to end before kvet, whoever asks.
+const SCRIPT: &str = r#"
+trap '' HUP INT QUIT TERM TSTP
+groups=
+while read -r sign group; do
+    rest=
+    for one in $groups; do
+        [ "$one" = "$group" ] || rest="$rest $one"
+    done
+    groups=$rest
+    [ "$sign" = - ] || groups="$groups $group"
+done
+for group in $groups; do
+    kill -KILL "-$group"
+done
+"#;
+
+/// The longest line: a sign, a number of 32 bits, a line end.
+const LINE: usize = 16;
+
+struct Guardian {
+    line: UnixStream,
+    shell: Mutex<Option<Child>>,
+}
+
+/// The one of this process; none where it could not be started, which only loses what
+/// it is for.
+static GUARDIAN: OnceLock<Option<Guardian>> = OnceLock::new();
+
+fn start() -> io::Result<Guardian> {
+    let (line, other) = UnixStream::pair()?;
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", SCRIPT]).env_clear().current_dir("/");
+    shell.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
+    // Not with kvet at a terminal's Ctrl-C.
+    let shell = shell.process_group(0).spawn()?;
+    Ok(Guardian { line, shell: Mutex::new(Some(shell)) })
+}
+
+/// Where a child that is about to execute its program announces itself; starts the
+/// guardian when there is none.
+pub(super) fn line() -> Option<BorrowedFd<'static>> {
+    let guardian = GUARDIAN.get_or_init(|| start().ok());
+    guardian.as_ref().map(|guardian| guardian.line.as_fd())
+}
+
+/// Announces the calling process, the leader of its group. Async-signal-safe.
+pub(super) fn announce(line: BorrowedFd<'_>) {
+    tell(line, '+', rustix::process::getpid());
+}
+
+/// The group needs no guardian any more.
+pub(super) fn forget(group: Pid) {
+    if let Some(Some(guardian)) = GUARDIAN.get() {
+        tell(guardian.line.as_fd(), '-', group);
+    }
+}
+
+fn tell(line: BorrowedFd<'_>, sign: char, group: Pid) {
+    let mut text = [0; LINE];
+    let mut rest = &mut text[..];
+    // On the stack: between fork and exec nothing may be allocated.
+    if writeln!(rest, "{sign} {}", group.as_raw_nonzero()).is_ok() {
+        let length = LINE - rest.len();
+        // A guardian that was killed is nobody to wait for.
+        let _ = rustix::net::send(line, &text[..length], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// Ends the guardian, and what it still has, and waits for it: at the end of a kvet
+/// that was not killed nothing is left of it.
+pub fn dismiss() {
+    if let Some(Some(guardian)) = GUARDIAN.get() {
+        let _ = guardian.line.shutdown(Shutdown::Both);
+        let shell = guardian.shell.lock().ok().and_then(|mut shell| shell.take());
+        if let Some(mut shell) = shell {
+            let _ = shell.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn start_group() -> (Child, Pid) {
+        let mut command = Command::new("sh");
+        let child = command.args(["-c", "sleep 985 & wait"]).process_group(0).spawn().unwrap();
+        let group = Pid::from_raw(child.id().cast_signed()).unwrap();
+        (child, group)
+    }
+
+    #[test]
+    fn when_the_line_ends_the_groups_that_are_left_are_killed_and_no_others() {
+        let guardian = start().unwrap();
+        let (mut left, left_group) = start_group();
+        let (mut done, done_group) = start_group();
+        for group in [left_group, done_group] {
+            tell(guardian.line.as_fd(), '+', group);
+        }
+        tell(guardian.line.as_fd(), '-', done_group);
+        drop(guardian.line);
+        let began = Instant::now();
+        while rustix::process::test_kill_process_group(left_group).is_ok() {
+            let _ = left.try_wait();
+            assert!(began.elapsed() < Duration::from_secs(10), "it lives on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        guardian.shell.lock().unwrap().take().unwrap().wait().unwrap();
+        assert!(done.try_wait().unwrap().is_none(), "killed though forgotten");
+        rustix::process::kill_process_group(done_group, rustix::process::Signal::KILL).unwrap();
+        done.wait().unwrap();
+    }
+
+    #[test]
+    fn the_longest_number_fits() {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        tell(mine.as_fd(), '-', Pid::from_raw(i32::MAX).unwrap());
+        drop(mine);
+        assert_eq!(std::io::read_to_string(theirs).unwrap(), format!("- {}\n", i32::MAX));
+    }
+}
