@@ -224,6 +224,28 @@ fn killed_at_any_moment_of_a_build_the_next_one_is_right() {
     kill(&Subject::tiny(), count("KVET_BUILD_KILLS").unwrap_or(12));
 }
 
+/// A killed git leaves what the others stumble over: a worktree of which only a part
+/// is noted.
+#[test]
+fn a_worktree_that_is_half_made_is_in_nobodys_way() {
+    let subject = Subject::tiny();
+    let right = subject.build();
+    let source = std::fs::read_dir(subject.cache.join("sources")).unwrap().flatten();
+    let git = source.map(|entry| entry.path().join("git")).find(|git| git.is_dir()).unwrap();
+    let half = git.join("worktrees/half");
+    std::fs::create_dir(&half).unwrap();
+    for (name, text) in
+        [("locked", "initializing"), ("gitdir", "/nowhere/.git\n"), ("commondir", "")]
+    {
+        std::fs::write(half.join(name), text).unwrap();
+    }
+    // Without it git takes no notice of the folder.
+    std::fs::write(half.join("HEAD"), format!("{}\n", right.source)).unwrap();
+    subject.forget(&["trees", "images"]);
+    assert_eq!(subject.build(), right);
+    assert!(!half.exists());
+}
+
 #[test]
 fn killed_at_any_moment_of_a_build_of_linux_the_next_one_is_right() {
     match count("KVET_LINUX_KILLS") {

@@ -50,6 +50,26 @@ pub fn remove_stale_locks<'a>(files: impl IntoIterator<Item = &'a Path>) {
     }
 }
 
+/// Makes a worktree of a commit in a folder that does not exist. The caller holds the
+/// lock of the repository's worktrees.
+///
+/// # Errors
+/// An `infra` fault with git's words.
+pub async fn add_worktree(git_dir: &Path, folder: &Path, commit: &str) -> Result<(), Fault> {
+    // git locks a worktree while it makes it, and nobody else locks ours: what is
+    // locked now was left by a git that was killed, with files that may be empty.
+    for entry in std::fs::read_dir(git_dir.join("worktrees")).into_iter().flatten().flatten() {
+        if entry.path().join("locked").exists() {
+            crate::store::remove(&entry.path())?;
+        }
+    }
+    run(git_dir, ["worktree", "prune"]).await?;
+    let folder = folder.to_string_lossy();
+    run(git_dir, ["worktree", "add", "--quiet", "--force", "--detach", &folder, commit])
+        .await
+        .map(drop)
+}
+
 /// A commit without a parent that holds a tree: equal trees get equal ones. The
 /// caller holds the lock of the source.
 ///

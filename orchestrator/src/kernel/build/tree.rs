@@ -118,15 +118,12 @@ impl<'a> BuildTree<'a> {
             remove(&folder)?;
             remove(&configured)?;
             remove(&record)?;
-            git::run(&request.source.git_dir, ["worktree", "prune"]).await?;
-            let place = folder.to_string_lossy();
-            let commit = &request.source.commit;
-            // Twice: a worktree is locked while it is made, and stays so when that is
-            // killed.
-            let force = ["--force", "--force"];
-            let add =
-                ["worktree", "add", "--quiet", force[0], force[1], "--detach", &place, commit];
-            git::run(&request.source.git_dir, add).await?;
+            // git reads what it has noted of all worktrees while it makes one, and takes
+            // it ill when another is half made.
+            let source = &request.source;
+            let lock = builder.store.lock("worktrees", &source.key, &builder.events).await?;
+            git::add_worktree(&source.git_dir, &folder, &source.commit).await?;
+            drop(lock);
             // Before the first build nothing was said; without a record it is not known.
             Record::default().write(&record)?;
             write_atomically(&ready, b"")?;
