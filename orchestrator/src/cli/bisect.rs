@@ -79,8 +79,8 @@ pub(super) struct BisectArgs {
     #[arg(long, value_name = "NAME[=VALUE]")]
     observation: Option<String>,
     /// Bad is where this counted figure is more than PERCENT above the good end's (below
-    /// it when negative) [default: nearer to the bad end's].
-    #[arg(long, value_name = "NAME[{k=v,...}][:PERCENT]")]
+    /// it when negative), or above or below VALUE [default: nearer to the bad end's].
+    #[arg(long, value_name = "NAME[{k=v,...}][:PERCENT|>VALUE|<VALUE]")]
     metric: Option<String>,
     /// Bad is where this splat shows: a fingerprint, or a title in which * stands for
     /// any text.
@@ -172,7 +172,7 @@ impl BisectArgs {
             return Err(Fault::plan(format!("what is bad depends on the ends: {predicate}")).help(
                 match predicate {
                     Predicate::Metric { .. } => {
-                        "search with --good and --bad: a figure is only high beside another"
+                        "say which figure is bad: --metric 'NAME>VALUE' or 'NAME<VALUE'"
                     }
                     _ => "say which value is bad: --observation NAME=VALUE",
                 },

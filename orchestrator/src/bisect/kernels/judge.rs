@@ -5,7 +5,7 @@ use kvet_records::TICK_METRIC;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{Booted, Facts, errors};
-use super::predicate::Predicate;
+use super::predicate::{Past, Predicate};
 use crate::bisect::drive::Seen;
 use crate::bisect::step::Finding;
 use crate::compare::metrics::INTERRUPTS;
@@ -281,32 +281,37 @@ fn metric(predicate: &Predicate, ends: &Ends, booted: &Booted) -> Seen {
         Figure::None | Figure::Several => None,
     };
     let Some(now) = one(booted) else { return skip("it does not make the figure, or several") };
-    let (Some(good_end), Some(bad_end)) = (ends.good().and_then(one), ends.bad().and_then(one))
-    else {
-        return skip("the ends' figures are not known");
-    };
-    let Predicate::Metric { percent, .. } = predicate else {
+    let Predicate::Metric { past, .. } = predicate else {
         return skip("no figure was asked for");
     };
-    let line = format!(
-        "{} = {} {} ({:+.2}% of the good end's {})",
-        escape(&now.metric),
-        now.value,
-        escape(&now.unit),
-        (now.value - good_end.value) / good_end.value.abs().max(f64::MIN_POSITIVE) * 100.0,
-        good_end.value
-    );
-    let apart = bad_end.value - good_end.value;
-    let (threshold, above) = match percent {
-        Some(percent) => (good_end.value + good_end.value.abs() * percent / 100.0, *percent > 0.0),
-        None if apart.abs() <= good_end.value.abs() * LEAST_PERCENT / 100.0 => {
-            // The bad end is then good, which ends the search.
-            return good(format!("{line}; the ends differ by no more than {LEAST_PERCENT}%"));
-        }
-        None => (good_end.value + apart / 2.0, apart > 0.0),
+    let own = format!("{} = {} {}", escape(&now.metric), now.value, escape(&now.unit));
+    let good_end = ends.good().and_then(one);
+    let line = match good_end {
+        Some(end) => format!(
+            "{own} ({:+.2}% of the good end's {})",
+            (now.value - end.value) / end.value.abs().max(f64::MIN_POSITIVE) * 100.0,
+            end.value
+        ),
+        None => own,
     };
-    let ticked = [now, good_end]
-        .iter()
+    let (threshold, above) = match (past, good_end, ends.bad().and_then(one)) {
+        (Past::Above(value), ..) => (*value, true),
+        (Past::Below(value), ..) => (*value, false),
+        (Past::Percent(percent), Some(end), Some(_)) => {
+            (end.value + end.value.abs() * percent / 100.0, *percent > 0.0)
+        }
+        (Past::HalfWay, Some(good_end), Some(bad_end)) => {
+            let apart = bad_end.value - good_end.value;
+            if apart.abs() <= good_end.value.abs() * LEAST_PERCENT / 100.0 {
+                // The bad end is then good, which ends the search.
+                return good(format!("{line}; the ends differ by no more than {LEAST_PERCENT}%"));
+            }
+            (good_end.value + apart / 2.0, apart > 0.0)
+        }
+        _ => return skip("the ends' figures are not known"),
+    };
+    let ticked = std::iter::once(now)
+        .chain(good_end)
         .any(|sample| sample.beside.get(INTERRUPTS).is_some_and(|&count| count > 0));
     let tick = booted.samples.iter().filter(|sample| sample.metric == TICK_METRIC);
     let margin = match ticked {
@@ -432,6 +437,24 @@ mod tests {
         assert_eq!([of(&below, 1051.0), of(&below, 940.0)], ["good", "bad"]);
         let alike = Ends { good: Some(counted(1000.0, 0)), bad: Some(counted(1000.5, 0)) };
         assert_eq!(word(&half, &alike, &counted(1000.5, 0)), "good");
+    }
+
+    #[test]
+    fn a_threshold_of_its_own_is_judged_without_ends() {
+        let above = Predicate::metric("madvise>1000").unwrap();
+        let below = Predicate::metric("madvise<1000").unwrap();
+        for (value, when_above, when_below) in
+            [(999.0, "good", "bad"), (1000.0, "good", "good"), (1001.0, "bad", "good")]
+        {
+            let facts = counted(value, 0);
+            assert_eq!(word(&above, &Ends::default(), &facts), when_above, "{value}");
+            assert_eq!(word(&below, &Ends::default(), &facts), when_below, "{value}");
+        }
+        assert_eq!(word(&above, &Ends::default(), &counted(1010.0, 1)), "skip");
+        assert_eq!(
+            word(&Predicate::metric("madvise").unwrap(), &Ends::default(), &counted(1.0, 0)),
+            "skip"
+        );
     }
 
     #[test]

@@ -6,6 +6,19 @@ use std::fmt;
 
 use crate::fault::{Fault, escape};
 
+/// The threshold of a counted figure.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Past {
+    /// Half way between the ends.
+    HalfWay,
+    /// Percent above the good end's figure; below it when negative.
+    Percent(f64),
+    /// More than this, in the figure's unit.
+    Above(f64),
+    /// Less than this.
+    Below(f64),
+}
+
 /// What is called bad.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Predicate {
@@ -23,9 +36,8 @@ pub enum Predicate {
         /// What distinguishes it from others of that name; those that are not given
         /// may be anything, as long as only one figure fits.
         parameters: BTreeMap<String, String>,
-        /// Percent above the good end's figure; below it when negative. None for half
-        /// way between the ends.
-        percent: Option<f64>,
+        /// The threshold.
+        past: Past,
     },
     /// A splat shows: its fingerprint, or its title, in which `*` stands for any text.
     Splat(String),
@@ -53,20 +65,22 @@ impl Predicate {
         Ok(Self::Observation { name: name.to_owned(), value })
     }
 
-    /// Reads `NAME[{k=v,...}][:PERCENT]`.
+    /// Reads `NAME[{k=v,...}]`, and after it `:PERCENT`, `>VALUE`, `<VALUE` or nothing.
     ///
     /// # Errors
     /// A `plan` fault that says what is wrong.
     pub fn metric(text: &str) -> Result<Self, Fault> {
         let wrong = |what: &str| {
-            Fault::plan(format!("{text:?}: {what}"))
-                .help("write --metric NAME, NAME{parameter=value,...}, or either with :PERCENT")
+            Fault::plan(format!("{text:?}: {what}")).help(
+                "write --metric NAME or NAME{parameter=value,...}, and after it :PERCENT, \
+                 '>VALUE', '<VALUE' or nothing",
+            )
         };
-        let (name, rest) = match text.find(['{', ':']) {
+        let (name, rest) = match text.find(['{', ':', '<', '>']) {
             Some(at) => text.split_at(at),
             None => (text, ""),
         };
-        let (braces, percent) = match rest.strip_prefix('{') {
+        let (braces, past) = match rest.strip_prefix('{') {
             Some(inner) => {
                 let (inner, after) =
                     inner.rsplit_once('}').ok_or_else(|| wrong("a { without its }"))?;
@@ -81,22 +95,27 @@ impl Predicate {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         });
         let parameters = parameters.collect::<Result<BTreeMap<String, String>, Fault>>()?;
-        let percent = match percent.strip_prefix(':') {
-            None if percent.is_empty() => None,
-            None => return Err(wrong("after the } comes :PERCENT or nothing")),
-            Some(number) => {
-                let number = number.trim_end_matches('%');
-                let number: f64 = number.parse().map_err(|_| wrong("the percent are no number"))?;
-                if !number.is_finite() || number == 0.0 || number <= -100.0 {
+        let number =
+            |text: &str| text.trim().parse().ok().filter(|number: &f64| number.is_finite());
+        let value = |text: &str| number(text).ok_or_else(|| wrong("the threshold is no number"));
+        let past = match (past.chars().next(), past.get(1..)) {
+            (Some('>'), Some(text)) => Past::Above(value(text)?),
+            (Some('<'), Some(text)) => Past::Below(value(text)?),
+            (Some(':'), Some(text)) => {
+                let percent = number(text.trim_end_matches('%'))
+                    .ok_or_else(|| wrong("the percent are no number"))?;
+                if percent == 0.0 || percent <= -100.0 {
                     return Err(wrong("the percent are below or above 0, and above -100"));
                 }
-                Some(number)
+                Past::Percent(percent)
             }
+            (None, _) => Past::HalfWay,
+            _ => return Err(wrong("after the } comes a threshold or nothing")),
         };
         if name.is_empty() {
             return Err(wrong("no name"));
         }
-        Ok(Self::Metric { name: name.to_owned(), parameters, percent })
+        Ok(Self::Metric { name: name.to_owned(), parameters, past })
     }
 
     /// Whether kernels have to be booted for it.
@@ -110,7 +129,7 @@ impl Predicate {
     pub fn is_absolute(&self) -> bool {
         match self {
             Self::Observation { value, .. } => value.is_some(),
-            Self::Metric { .. } => false,
+            Self::Metric { past, .. } => matches!(past, Past::Above(_) | Past::Below(_)),
             Self::Splat(_) | Self::Build | Self::Fail => true,
         }
     }
@@ -125,19 +144,23 @@ impl fmt::Display for Predicate {
             Self::Observation { name, value: None } => {
                 write!(f, "{} is what it is at the bad end", escape(name))
             }
-            Self::Metric { name, parameters, percent } => {
+            Self::Metric { name, parameters, past } => {
                 f.write_str(&escape(name))?;
                 if !parameters.is_empty() {
                     let pairs: Vec<String> =
                         parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
                     write!(f, "{{{}}}", escape(&pairs.join(",")))?;
                 }
-                match percent {
-                    Some(percent) if *percent > 0.0 => {
+                match past {
+                    Past::HalfWay => f.write_str(" is nearer to the bad end's figure"),
+                    Past::Percent(percent) if *percent > 0.0 => {
                         write!(f, " is more than {percent}% above the good end's")
                     }
-                    Some(percent) => write!(f, " is more than {}% below the good end's", -percent),
-                    None => f.write_str(" is nearer to the bad end's figure"),
+                    Past::Percent(percent) => {
+                        write!(f, " is more than {}% below the good end's", -percent)
+                    }
+                    Past::Above(value) => write!(f, " is above {value}"),
+                    Past::Below(value) => write!(f, " is below {value}"),
                 }
             }
             Self::Splat(pattern) => write!(f, "the splat {:?} shows", escape(pattern)),
@@ -162,10 +185,21 @@ mod tests {
             "madvise{advice=cold,pages=512} is more than 3% above the good end's"
         );
         assert_eq!(read("m:-0.5").unwrap(), "m is more than 0.5% below the good end's");
-        for wrong in ["", ":3", "m:", "m:x", "m:0", "m:inf", "m{a}:1", "m{a=1", "m{a=1}3", "m:-100"]
-        {
+        assert_eq!(read("m>12e3").unwrap(), "m is above 12000");
+        assert_eq!(read("m{a=1}< -0.5").unwrap(), "m{a=1} is below -0.5");
+        for wrong in [
+            "", ":3", "m:", "m:x", "m:0", "m:inf", "m{a}:1", "m{a=1", "m{a=1}3", "m:-100", "m>",
+            "m<x", ">1", "m>nan", "m{a=1}é",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_threshold_of_its_own_needs_no_ends() {
+        let absolute = |text| Predicate::metric(text).unwrap().is_absolute();
+        assert!(absolute("m>3") && absolute("m{a=1}<3"));
+        assert!(!absolute("m") && !absolute("m:3"));
     }
 
     #[test]
