@@ -113,6 +113,7 @@ impl Five {
             folder: &folder,
             events: &events,
             environment: Environment::default(),
+            store: None,
             fail_fast: self.fail_fast,
             resume: false,
             probes: RefCell::default(),

@@ -90,6 +90,7 @@ impl Cli {
             folder: &folder,
             events: &events,
             environment,
+            store: Some(&store),
             fail_fast: wanted.fail_fast,
             resume,
             probes: std::cell::RefCell::default(),

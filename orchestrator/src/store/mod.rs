@@ -6,6 +6,7 @@
 //! with its process, however that ends.
 
 pub mod clean;
+pub mod estimate;
 
 use std::fs::{File, TryLockError};
 use std::io;

@@ -34,7 +34,8 @@ use crate::run::folder::RunFolder;
 use crate::run::journal;
 use crate::run::pipeline::{self, Boot, Build, Selection};
 use crate::run::result::{Environment, RunResult};
-use crate::store::write_atomically;
+use crate::store::estimate::Estimate;
+use crate::store::{Store, key, write_atomically};
 
 /// The result's file in the run's folder.
 pub const FILE: &str = "validate.json";
@@ -56,6 +57,8 @@ pub struct Driver<'a, B, V, C> {
     pub events: &'a Events,
     /// What the figures depend on.
     pub environment: Environment,
+    /// Where it is noted what checks take; without it nothing is said of what is left.
+    pub store: Option<&'a Store>,
     /// The first failed check is the last.
     pub fail_fast: bool,
     /// Runs of an earlier life go on.
@@ -92,6 +95,7 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             seconds: 0.0,
             exit_code: ExitCode::Acceptable,
         };
+        self.tell_left(&result.checks);
         let ended = self.checks(&mut result).await;
         match ended {
             Ok(()) => result.complete = true,
@@ -129,6 +133,30 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             all.extend(stage.checks.iter().map(|&check| (name(check), Some(stage.config.clone()))));
         }
         all
+    }
+
+    /// What checks of this kind took; none where nothing is noted.
+    fn estimate(&self, name: &str, config: Option<&str>) -> Option<Estimate> {
+        let cell = &self.validation.cell;
+        let patches = cell.series.patches.len().to_string();
+        let parts = ["validate", &cell.kernel.name, &patches, name, config.unwrap_or_default()];
+        self.store.map(|store| Estimate::read(store, &key(parts.map(str::as_bytes))))
+    }
+
+    /// Says how long the checks that are left took before.
+    fn tell_left(&self, made: &[Check]) {
+        let planned = self.planned();
+        let is_left = |(name, config): &&(&'static str, Option<String>)| {
+            !made.iter().any(|check| check.name == *name && check.config == *config)
+        };
+        let times: Vec<Option<(u32, u32)>> = planned
+            .iter()
+            .filter(is_left)
+            .map(|(name, config)| self.estimate(name, config.as_deref())?.range())
+            .collect();
+        if let Some(left) = render::left(&times) {
+            self.events.note(left);
+        }
     }
 
     async fn checks(&self, result: &mut ValidateResult) -> Result<(), Stop> {
@@ -188,8 +216,15 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         self.events.note(format!("check {}", render::line(&check).trim_start()));
         let failed = check.finding.outcome == Outcome::Failed;
         let label = [Some(name), config].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        // A skipped one took nothing, and says nothing of others.
+        if let Some(estimate) = self.estimate(name, config)
+            && check.finding.outcome != Outcome::Skipped
+        {
+            estimate.learn(check.seconds.ceil() as u32);
+        }
         result.checks.push(check);
         result.settle();
+        self.tell_left(&result.checks);
         // After every check: nothing that was found is lost later.
         if let Err(fault) = self.write(result) {
             result.faults.push(fault);

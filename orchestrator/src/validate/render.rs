@@ -114,6 +114,33 @@ pub fn render(result: &ValidateResult, color: bool) -> String {
     out
 }
 
+/// What the checks that are left took before, each its shortest and longest time in
+/// seconds; nothing when none is left or none was made before.
+#[must_use]
+pub fn left(times: &[Option<(u32, u32)>]) -> Option<String> {
+    let known: Vec<(u32, u32)> = times.iter().copied().flatten().collect();
+    if known.is_empty() {
+        return None;
+    }
+    let shortest: u32 = known.iter().map(|(shortest, _)| shortest).sum();
+    let longest: u32 = known.iter().map(|(_, longest)| longest).sum();
+    let shown = |seconds: u32| format!("{}:{:02}", seconds / 60, seconds % 60);
+    let range = match shortest == longest {
+        true => shown(shortest),
+        false => format!("{} to {}", shown(shortest), shown(longest)),
+    };
+    let checks = match known.len() {
+        1 => "1 check".to_owned(),
+        count => format!("{count} checks"),
+    };
+    let new = match times.len() - known.len() {
+        0 => String::new(),
+        1 => ", and 1 that was never made here".to_owned(),
+        count => format!(", and {count} that were never made here"),
+    };
+    Some(format!("left: {checks}, which took {range} min before{new}"))
+}
+
 /// The last line.
 #[must_use]
 pub fn verdict(result: &ValidateResult, color: bool) -> String {
@@ -190,6 +217,18 @@ mod tests {
             seconds: 12.0,
             runs: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_is_left_is_told_by_what_it_took_before() {
+        let left = |times: &[_]| left(times).unwrap_or_default();
+        assert_eq!(left(&[]), "");
+        assert_eq!(left(&[None]), "");
+        assert_eq!(left(&[Some((61, 61))]), "left: 1 check, which took 1:01 min before");
+        assert_eq!(
+            left(&[Some((1, 60)), None, Some((2, 65))]),
+            "left: 2 checks, which took 0:03 to 2:05 min before, and 1 that was never made here"
+        );
     }
 
     #[test]

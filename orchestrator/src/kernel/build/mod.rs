@@ -3,7 +3,6 @@
 //! each variant recompiles only what its patches touch; finished images go to
 //! the store by everything that they are made from.
 
-mod estimate;
 mod fence;
 mod payload;
 mod record;

@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::estimate::Estimate;
 use super::fence::what_runs;
 use super::record::{Heard, Record};
 use super::{BuildRequest, Builder, Image};
@@ -25,6 +24,7 @@ use crate::kernel::make::{Made, answer, count_steps, make, run};
 use crate::kernel::source::{Sharing, sha256_of};
 use crate::plan::Base;
 use crate::run::event::RunEvent;
+use crate::store::estimate::Estimate;
 use crate::store::{key, remove, touch, write_atomically};
 
 /// Memory of a compiler: 100 to 150 MB for the largest files of 6.12.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a build will take, by what earlier builds of its kind took here.
+//! How long something will take, by what others of its kind took here.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Store, write_atomically};
+use super::{Store, write_atomically};
 
-/// Builds that are remembered of each kind.
+/// Times that are remembered of each kind.
 const KEPT: usize = 9;
 
-/// What earlier builds of one kind took: of one config and compiler, with so many
-/// jobs, all of a tree or what a series touches.
+/// What others of one kind took, such as builds of one config and compiler, with so many
+/// jobs, of all of a tree or of what a series touches.
 #[derive(Debug, Clone)]
-pub(super) struct Estimate {
+pub struct Estimate {
     file: PathBuf,
     earlier: Earlier,
 }
@@ -26,7 +26,8 @@ struct Earlier {
 
 impl Estimate {
     /// Of the kind with this key.
-    pub(super) fn read(store: &Store, kind: &str) -> Self {
+    #[must_use]
+    pub fn read(store: &Store, kind: &str) -> Self {
         let file = store.path("estimates", &format!("{kind}.json"));
         let earlier = std::fs::read(&file).ok();
         let earlier = earlier.and_then(|text| serde_json::from_slice(&text).ok());
@@ -34,14 +35,22 @@ impl Estimate {
     }
 
     /// Median of what they took, in seconds.
-    pub(super) fn seconds(&self) -> Option<u32> {
+    #[must_use]
+    pub fn seconds(&self) -> Option<u32> {
         let mut seconds = self.earlier.seconds.clone();
         seconds.sort_unstable();
         seconds.get(seconds.len() / 2).copied()
     }
 
+    /// The shortest and the longest, in seconds.
+    #[must_use]
+    pub fn range(&self) -> Option<(u32, u32)> {
+        let seconds = || self.earlier.seconds.iter().copied();
+        seconds().min().zip(seconds().max())
+    }
+
     /// Remembers another; a store that cannot be written only loses the estimate.
-    pub(super) fn learn(mut self, seconds: u32) {
+    pub fn learn(mut self, seconds: u32) {
         self.earlier.seconds.push(seconds);
         let excess = self.earlier.seconds.len().saturating_sub(KEPT);
         self.earlier.seconds.drain(..excess);
@@ -63,5 +72,6 @@ mod tests {
             read().learn(seconds);
         }
         assert_eq!(read().seconds(), Some(14));
+        assert_eq!(read().range(), Some((10, 1000)));
     }
 }
