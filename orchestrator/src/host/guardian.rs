@@ -7,14 +7,13 @@
 //! a socket that ends with kvet, and then kills those that are left.
 
 use std::io::{self, Write as _};
-use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown};
 use rustix::process::Pid;
 
 /// Reads `+ GROUP` and `- GROUP`. It is not to end before kvet, whoever asks.
@@ -37,8 +36,13 @@ done
 /// The longest line: a sign, a number of 32 bits, a line end.
 const LINE: usize = 16;
 
+/// The least number of kvet's end of the socket. Children get files under small numbers
+/// of their own before they announce themselves (QEMU's sockets, for one), and theirs must
+/// not be taken for it.
+const LEAST_FD: i32 = 500;
+
 struct Guardian {
-    line: UnixStream,
+    line: OwnedFd,
     shell: Mutex<Option<Child>>,
 }
 
@@ -48,6 +52,7 @@ static GUARDIAN: OnceLock<Option<Guardian>> = OnceLock::new();
 
 fn start() -> io::Result<Guardian> {
     let (line, other) = UnixStream::pair()?;
+    let line = rustix::io::fcntl_dupfd_cloexec(&line, LEAST_FD)?;
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", SCRIPT]).env_clear().current_dir("/");
     shell.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
@@ -90,7 +95,7 @@ fn tell(line: BorrowedFd<'_>, sign: char, group: Pid) {
 /// that was not killed nothing is left of it.
 pub fn dismiss() {
     if let Some(Some(guardian)) = GUARDIAN.get() {
-        let _ = guardian.line.shutdown(Shutdown::Both);
+        let _ = rustix::net::shutdown(&guardian.line, Shutdown::Both);
         let shell = guardian.shell.lock().ok().and_then(|mut shell| shell.take());
         if let Some(mut shell) = shell {
             let _ = shell.wait();
@@ -131,6 +136,21 @@ mod tests {
         assert!(done.try_wait().unwrap().is_none(), "killed though forgotten");
         rustix::process::kill_process_group(done_group, rustix::process::Signal::KILL).unwrap();
         done.wait().unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_child_gets_under_a_number_of_its_own_is_not_taken_for_the_line() {
+        use command_fds::{CommandFdExt as _, FdMapping};
+        // Before the files below take the small numbers.
+        assert!(line().is_some());
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mut command = crate::host::process::command("true");
+        let mapped =
+            |child_fd| FdMapping { parent_fd: theirs.try_clone().unwrap().into(), child_fd };
+        command.as_std_mut().fd_mappings((3..40).map(mapped).collect()).unwrap();
+        crate::host::process::capture(&mut command, b"").await.unwrap();
+        drop((command, theirs));
+        assert_eq!(std::io::read_to_string(mine).unwrap(), "");
     }
 
     #[test]
