@@ -12,26 +12,39 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, Shutdown};
 use rustix::process::Pid;
 
-/// Reads `+ GROUP` and `- GROUP`. It is not to end before kvet, whoever asks.
+/// Reads `+ GROUP` of a child that is about to execute its program, `- GROUP` of one
+/// that has ended, `( 0` before a child is started, and `) 0` when it could not be: the
+/// number that it had may be anybody's soon. It is not to end before kvet, whoever asks.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM TSTP
-groups=
-while read -r sign group; do
+groups= begun=
+without() {
     rest=
     for one in $groups; do
-        [ "$one" = "$group" ] || rest="$rest $one"
+        [ "$one" = "$1" ] || rest="$rest $one"
     done
     groups=$rest
-    [ "$sign" = - ] || groups="$groups $group"
+}
+while read -r sign group; do
+    case $sign in
+    '(') begun= ;;
+    ')') for failed in $begun; do without "$failed"; done ;;
+    +) without "$group"; groups="$groups $group" begun="$begun $group" ;;
+    -) without "$group" ;;
+    esac
 done
 for group in $groups; do
     kill -KILL "-$group"
 done
 "#;
+
+/// How long kvet waits for the guardian in the end: it only has to notice.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest line: a sign, a number of 32 bits, a line end.
 const LINE: usize = 16;
@@ -70,21 +83,35 @@ pub(super) fn line() -> Option<BorrowedFd<'static>> {
 
 /// Announces the calling process, the leader of its group. Async-signal-safe.
 pub(super) fn announce(line: BorrowedFd<'_>) {
-    tell(line, '+', rustix::process::getpid());
+    tell(line, '+', rustix::process::getpid().as_raw_nonzero().get());
+}
+
+/// A child is about to be started.
+pub(super) fn begin() {
+    if let Some(line) = line() {
+        tell(line, '(', 0);
+    }
+}
+
+/// It could not be started.
+pub(super) fn failed() {
+    if let Some(line) = line() {
+        tell(line, ')', 0);
+    }
 }
 
 /// The group needs no guardian any more.
 pub(super) fn forget(group: Pid) {
-    if let Some(Some(guardian)) = GUARDIAN.get() {
-        tell(guardian.line.as_fd(), '-', group);
+    if let Some(line) = line() {
+        tell(line, '-', group.as_raw_nonzero().get());
     }
 }
 
-fn tell(line: BorrowedFd<'_>, sign: char, group: Pid) {
+fn tell(line: BorrowedFd<'_>, sign: char, group: i32) {
     let mut text = [0; LINE];
     let mut rest = &mut text[..];
     // On the stack: between fork and exec nothing may be allocated.
-    if writeln!(rest, "{sign} {}", group.as_raw_nonzero()).is_ok() {
+    if writeln!(rest, "{sign} {group}").is_ok() {
         let length = LINE - rest.len();
         // A guardian that was killed is nobody to wait for.
         let _ = rustix::net::send(line, &text[..length], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
@@ -97,22 +124,24 @@ pub fn dismiss() {
     if let Some(Some(guardian)) = GUARDIAN.get() {
         let _ = rustix::net::shutdown(&guardian.line, Shutdown::Both);
         let shell = guardian.shell.lock().ok().and_then(|mut shell| shell.take());
+        let began = Instant::now();
         if let Some(mut shell) = shell {
-            let _ = shell.wait();
+            while matches!(shell.try_wait(), Ok(None)) && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
-    fn start_group() -> (Child, Pid) {
+    /// A process that is a group, and has another in it.
+    fn start_group() -> (Child, i32) {
         let mut command = Command::new("sh");
         let child = command.args(["-c", "sleep 985 & wait"]).process_group(0).spawn().unwrap();
-        let group = Pid::from_raw(child.id().cast_signed()).unwrap();
+        let group = child.id().cast_signed();
         (child, group)
     }
 
@@ -120,22 +149,36 @@ mod tests {
     fn when_the_line_ends_the_groups_that_are_left_are_killed_and_no_others() {
         let guardian = start().unwrap();
         let (mut left, left_group) = start_group();
-        let (mut done, done_group) = start_group();
-        for group in [left_group, done_group] {
-            tell(guardian.line.as_fd(), '+', group);
+        let (mut ended, ended_group) = start_group();
+        let (mut other, other_group) = start_group();
+        let said = [
+            ('(', 0),
+            ('+', left_group),
+            ('(', 0),
+            ('+', ended_group),
+            // As if the number of a child that could not be started were another's now.
+            ('(', 0),
+            ('+', other_group),
+            (')', 0),
+            ('-', ended_group),
+        ];
+        for (sign, group) in said {
+            tell(guardian.line.as_fd(), sign, group);
         }
-        tell(guardian.line.as_fd(), '-', done_group);
         drop(guardian.line);
+        let pid = |group| Pid::from_raw(group).unwrap();
         let began = Instant::now();
-        while rustix::process::test_kill_process_group(left_group).is_ok() {
+        while rustix::process::test_kill_process_group(pid(left_group)).is_ok() {
             let _ = left.try_wait();
             assert!(began.elapsed() < Duration::from_secs(10), "it lives on");
             std::thread::sleep(Duration::from_millis(5));
         }
         guardian.shell.lock().unwrap().take().unwrap().wait().unwrap();
-        assert!(done.try_wait().unwrap().is_none(), "killed though forgotten");
-        rustix::process::kill_process_group(done_group, rustix::process::Signal::KILL).unwrap();
-        done.wait().unwrap();
+        for (child, group) in [(&mut ended, ended_group), (&mut other, other_group)] {
+            assert!(child.try_wait().unwrap().is_none(), "{group} is killed");
+            rustix::process::kill_process_group(pid(group), rustix::process::Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[tokio::test]
@@ -156,7 +199,7 @@ mod tests {
     #[test]
     fn the_longest_number_fits() {
         let (mine, theirs) = UnixStream::pair().unwrap();
-        tell(mine.as_fd(), '-', Pid::from_raw(i32::MAX).unwrap());
+        tell(mine.as_fd(), '-', i32::MAX);
         drop(mine);
         assert_eq!(std::io::read_to_string(theirs).unwrap(), format!("- {}\n", i32::MAX));
     }

@@ -68,7 +68,8 @@ impl Group {
     pub fn spawn(command: &mut Command) -> io::Result<Self> {
         command.kill_on_drop(true);
         die_with_parent(command.as_std_mut());
-        let child = command.spawn()?;
+        guardian::begin();
+        let child = command.spawn().inspect_err(|_| guardian::failed())?;
         let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         Ok(Self { child, group })
     }
