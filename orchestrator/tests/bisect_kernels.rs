@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::case::{completed, halted, plan, warning};
+use common::case::{completed, halted, image, plan, source, warning};
 use kvet::bisect::drive::{Cost, drive};
 use kvet::bisect::history::{Candidate, History};
 use kvet::bisect::kernels::record::{cost, side, skipped};
@@ -22,7 +22,7 @@ use kvet::fault::{Blame, Fault};
 use kvet::guest::payload::Payload;
 use kvet::kernel::build::Image;
 use kvet::kernel::series::{Tree, Trees};
-use kvet::kernel::source::{Sharing, Source};
+use kvet::kernel::source::Source;
 use kvet::plan::manifest::VariantName;
 use kvet::plan::{Cell, Config, Plan};
 use kvet::run::event::Events;
@@ -99,22 +99,8 @@ impl Build for Fake {
             self.asked.stopped.set(self.asked.stopped.get() + 1);
             return Err(Fault::interrupted());
         }
-        let image = (self.model.image)(at)?;
-        Ok(Image {
-            key: format!("key-{at}"),
-            image_sha256: format!("{image:064}"),
-            vmlinux_sha256: String::new(),
-            release: "6.12.1".into(),
-            compiler: "gcc".into(),
-            steps: 1,
-            seconds: 1,
-            warnings: None,
-            sandbox: None,
-            refused: Vec::new(),
-            ccache: None,
-            folder: PathBuf::new(),
-            stored: false,
-        })
+        let image_of = (self.model.image)(at)?;
+        Ok(image(&format!("key-{at}"), &format!("{image_of:064}")))
     }
 
     async fn payload(
@@ -194,17 +180,7 @@ fn search_in(
     let every = VariantName::every(PATCHES);
     let variants = every.iter().map(|&name| (name, tree(name.to_string()))).collect();
     let trees = Trees { variants, ..Trees::default() };
-    let source = Source {
-        key: "k".into(),
-        origin: "o".into(),
-        sha256: None,
-        version: "6.12.1".into(),
-        commit: "base".into(),
-        tree: "base".into(),
-        git_dir: PathBuf::new(),
-        clone: None,
-        sharing: Sharing::Variants,
-    };
+    let source = source();
     let asked = Rc::new(Asked::default());
     let fake = Fake { model: model.clone(), asked: asked.clone(), stop: CancellationToken::new() };
     let events = Events::default();

@@ -27,6 +27,40 @@ use kvet::vm::spec::Accelerator;
 use kvet::vm::splat::scan;
 use kvet_records::{Format, Job, Outcome};
 
+/// A source that nobody fetched.
+pub fn source() -> Source {
+    Source {
+        key: "k".into(),
+        origin: "linux-source-6.12 6.12.1-1".into(),
+        sha256: None,
+        version: "6.12.1".into(),
+        commit: "base".into(),
+        tree: "base".into(),
+        git_dir: PathBuf::new(),
+        clone: None,
+        sharing: Sharing::default(),
+    }
+}
+
+/// An image that nobody built.
+pub fn image(key: &str, sha256: &str) -> Image {
+    Image {
+        key: key.into(),
+        image_sha256: sha256.into(),
+        vmlinux_sha256: String::new(),
+        release: "6.12.1".into(),
+        compiler: "gcc (Debian) 12".into(),
+        steps: 1,
+        seconds: 1,
+        warnings: None,
+        sandbox: None,
+        refused: Vec::new(),
+        ccache: None,
+        folder: PathBuf::new(),
+        stored: false,
+    }
+}
+
 pub struct FakeBuild {
     /// Image hash by variant, or why there is none.
     pub images: BTreeMap<VariantName, Result<&'static str, Fault>>,
@@ -37,17 +71,7 @@ pub struct FakeBuild {
 impl Build for FakeBuild {
     async fn prepare(&self, _cell: &Cell) -> Result<(Source, Trees), Fault> {
         let tree = |name: &str| Tree { commit: name.to_owned(), tree: name.to_owned() };
-        let source = Source {
-            key: "k".into(),
-            origin: "linux-source-6.12 6.12.1-1".into(),
-            sha256: None,
-            version: "6.12.1".into(),
-            commit: "base".into(),
-            tree: "base".into(),
-            git_dir: PathBuf::new(),
-            clone: None,
-            sharing: Sharing::default(),
-        };
+        let source = source();
         let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
         Ok((source, Trees { variants, ..Trees::default() }))
     }
@@ -63,19 +87,11 @@ impl Build for FakeBuild {
     ) -> Result<Image, Fault> {
         let hash = self.images[&variant].clone()?;
         Ok(Image {
-            key: format!("key-{hash}"),
-            image_sha256: hash.repeat(8),
-            vmlinux_sha256: String::new(),
-            release: "6.12.1".into(),
-            compiler: "gcc (Debian) 12".into(),
             steps: 100,
             seconds: 60,
             warnings: self.warnings.get(&variant).cloned(),
-            sandbox: None,
-            refused: Vec::new(),
-            ccache: None,
-            folder: PathBuf::new(),
             stored: variant == Base,
+            ..image(&format!("key-{hash}"), &hash.repeat(8))
         })
     }
 
