@@ -14,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{SendFlags, Shutdown};
 use rustix::process::Pid;
 
@@ -49,10 +50,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest line: a sign, a number of 32 bits, a line end.
 const LINE: usize = 16;
 
-/// The least number of kvet's end of the socket. Children get files under small numbers
-/// of their own before they announce themselves (QEMU's sockets, for one), and theirs must
-/// not be taken for it.
-const LEAST_FD: i32 = 500;
+/// The least number of kvet's end of the socket, the first that `ulimit -n` allows.
+/// Children get files under small numbers of their own before they announce themselves
+/// (QEMU's sockets, for one), and theirs must not be taken for it.
+const LEAST_FDS: [i32; 4] = [500, 200, 50, 20];
 
 struct Guardian {
     line: OwnedFd,
@@ -65,7 +66,8 @@ static GUARDIAN: OnceLock<Option<Guardian>> = OnceLock::new();
 
 fn start() -> io::Result<Guardian> {
     let (line, other) = UnixStream::pair()?;
-    let line = rustix::io::fcntl_dupfd_cloexec(&line, LEAST_FD)?;
+    let high = LEAST_FDS.iter().find_map(|&least| fcntl_dupfd_cloexec(&line, least).ok());
+    let line = high.ok_or(rustix::io::Errno::MFILE)?;
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", SCRIPT]).env_clear().current_dir("/");
     shell.stdin(OwnedFd::from(other)).stdout(Stdio::null()).stderr(Stdio::null());
@@ -190,7 +192,7 @@ mod tests {
         let mut command = crate::host::process::command("true");
         let mapped =
             |child_fd| FdMapping { parent_fd: theirs.try_clone().unwrap().into(), child_fd };
-        command.as_std_mut().fd_mappings((3..40).map(mapped).collect()).unwrap();
+        command.as_std_mut().fd_mappings((3..20).map(mapped).collect()).unwrap();
         crate::host::process::capture(&mut command, b"").await.unwrap();
         drop((command, theirs));
         assert_eq!(std::io::read_to_string(mine).unwrap(), "");
