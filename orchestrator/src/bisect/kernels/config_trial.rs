@@ -115,6 +115,8 @@ impl<'a, B: Build, V: Boot, R: Resolve> ConfigKernels<'a, B, V, R> {
             };
             let booted = matches!(facts, Facts::Booted(_)).then(|| facts.clone());
             self.seen.borrow_mut().insert(digest(config), End { made, booted });
+            // Before the other end is built for nothing.
+            facts.check(predicate)?;
             *end = Some(facts);
         }
         ends.check(predicate)?;

@@ -139,6 +139,8 @@ impl<'a, B: Aside + 'a, V: Boot, O: Origin> Kernels<'a, B, V, O> {
             if matches!(facts, Facts::Booted(_)) {
                 self.seen.borrow_mut().insert(candidate.id.clone(), facts.clone());
             }
+            // Before the other end is booted for nothing.
+            facts.check(predicate)?;
             *end = Some(facts);
         }
         ends.check(predicate)?;
