@@ -276,11 +276,34 @@ fn what_was_checked_before_an_interrupt_is_kept_and_the_run_goes_on() {
     said(&ended, 130, &["applies", "--resume"]);
     let first = result(&tiny);
     assert_eq!(first["complete"], false);
-    assert_eq!(first["checks"].as_array().unwrap().len(), 2, "{first:#}");
+    let checks = first["checks"].as_array().unwrap();
+    let outcomes: Vec<&str> =
+        checks.iter().map(|check| check["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["ok", "skipped", "skipped", "skipped"], "{first:#}");
+    assert!(ended.stdout.contains("1 of 4 checks passed, 0 failed, 3 skipped"), "{}", ended.stdout);
     let run = std::fs::read_link(tiny.path("kvet-runs/latest")).unwrap();
     let run = format!("kvet-runs/{}", run.display());
     let ended = tiny.kvet(&[&arguments[..], &["--resume", &run]].concat());
     said(&ended, 0, &["3 kernels, no new warnings, 2 from the store"]);
+    assert_eq!(result(&tiny)["complete"], true);
+}
+
+#[test]
+fn a_validation_that_is_killed_before_its_first_check_ends_goes_on() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "x + 4", "x + 40");
+    tiny.commit("mm: forty for four");
+    tiny.git(&["checkout", "--quiet", "master"]);
+    let arguments = ["validate", "--kernel", "tiny", "--series", "linux:v6.12.3..topic"];
+    let mut child = tiny.command(&arguments).spawn().unwrap();
+    let written = tiny.path("kvet-runs/latest/validate.json");
+    common::wait_until("the first word of it", || written.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let run = std::fs::read_link(tiny.path("kvet-runs/latest")).unwrap();
+    let run = format!("kvet-runs/{}", run.display());
+    let ended = tiny.kvet(&[&arguments[..], &["--resume", &run]].concat());
+    said(&ended, 0, &["2 kernels, no new warnings"]);
     assert_eq!(result(&tiny)["complete"], true);
 }
 

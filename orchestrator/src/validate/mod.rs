@@ -14,6 +14,7 @@ pub mod table;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -95,27 +96,27 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             seconds: 0.0,
             exit_code: ExitCode::Acceptable,
         };
-        self.tell_left(&result.checks);
-        let ended = self.checks(&mut result).await;
+        // So that it can be gone on with, whenever it ends.
+        let ended = match self.write(&result) {
+            Ok(()) => {
+                self.tell_left(&result.checks);
+                self.checks(&mut result).await
+            }
+            Err(fault) => {
+                result.faults.push(fault);
+                Err(Stop::Rest("the result cannot be written".to_owned()))
+            }
+        };
         match ended {
             Ok(()) => result.complete = true,
             Err(Stop::Rest(why)) => {
-                for (name, config) in self.planned() {
-                    let made = |check: &Check| check.name == name && check.config == config;
-                    if !result.checks.iter().any(made) {
-                        let finding = Finding::skipped(why.clone());
-                        result.checks.push(Check {
-                            name: name.to_owned(),
-                            config,
-                            finding,
-                            seconds: 0.0,
-                            runs: Vec::new(),
-                        });
-                    }
-                }
+                self.skip_rest(&mut result, &why);
                 result.complete = true;
             }
-            Err(Stop::Interrupted) => result.faults.push(Fault::interrupted()),
+            Err(Stop::Interrupted) => {
+                self.skip_rest(&mut result, "kvet was interrupted");
+                result.faults.push(Fault::interrupted());
+            }
         }
         result.seconds = began.elapsed().as_secs_f64();
         result.settle();
@@ -124,6 +125,22 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             result.settle();
         }
         result
+    }
+
+    /// Checks that are not made are not forgotten.
+    fn skip_rest(&self, result: &mut ValidateResult, why: &str) {
+        for (name, config) in self.planned() {
+            let made = |check: &Check| check.name == name && check.config == config;
+            if !result.checks.iter().any(made) {
+                result.checks.push(Check {
+                    name: name.to_owned(),
+                    config,
+                    finding: Finding::skipped(why),
+                    seconds: 0.0,
+                    runs: Vec::new(),
+                });
+            }
+        }
     }
 
     /// Every check there is, in its order.
@@ -135,12 +152,18 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         all
     }
 
-    /// What checks of this kind took; none where nothing is noted.
+    /// What checks of this kind took: of the same kernel, number of patches, tests and
+    /// CPUs. None where nothing is noted.
     fn estimate(&self, name: &str, config: Option<&str>) -> Option<Estimate> {
         let cell = &self.validation.cell;
-        let patches = cell.series.patches.len().to_string();
-        let parts = ["validate", &cell.kernel.name, &patches, name, config.unwrap_or_default()];
-        self.store.map(|store| Estimate::read(store, &key(parts.map(str::as_bytes))))
+        let mut kind = format!("validate {name} {} ", config.unwrap_or_default());
+        let origin = serde_json::to_string(&cell.kernel.source).unwrap_or_default();
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let _ = write!(kind, "{cpus} {} {origin}", cell.series.patches.len());
+        for test in &self.validation.tests {
+            let _ = write!(kind, " {} {:?}", test.test, test.guests);
+        }
+        self.store.map(|store| Estimate::read(store, &key([kind.as_bytes()])))
     }
 
     /// Says how long the checks that are left took before.
@@ -216,9 +239,10 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         self.events.note(format!("check {}", render::line(&check).trim_start()));
         let failed = check.finding.outcome == Outcome::Failed;
         let label = [Some(name), config].into_iter().flatten().collect::<Vec<_>>().join(" ");
-        // A skipped one took nothing, and says nothing of others.
+        // One that failed ended early or was followed up, and boots may be kept from before.
         if let Some(estimate) = self.estimate(name, config)
-            && check.finding.outcome != Outcome::Skipped
+            && check.finding.outcome == Outcome::Ok
+            && !self.resume
         {
             estimate.learn(check.seconds.ceil() as u32);
         }
