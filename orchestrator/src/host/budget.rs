@@ -274,7 +274,7 @@ impl Budget {
         let cpus: u32 = held.iter().map(|entry| entry.need.cpus).sum();
         if cpus.saturating_add(need.cpus) > self.cpus {
             let free = self.cpus.saturating_sub(cpus);
-            return Some(format!("{} CPUs, of which {free} are free", need.cpus));
+            return Some(format!("{} CPUs, {free} free", need.cpus));
         }
         // What a guest has touched is no longer available; the rest of its claim
         // is promised to it.
@@ -433,7 +433,7 @@ mod tests {
         let obstacle = |held: &[Entry], wanted| budget.obstacle(wanted, held, memory, |_| 0);
         let one = [entry(1, GIB, None)];
         assert_eq!(obstacle(&one, need(1, GIB)), None);
-        assert!(obstacle(&one, need(2, GIB)).unwrap().contains("2 CPUs, of which 1"));
+        assert!(obstacle(&one, need(2, GIB)).unwrap().contains("2 CPUs, 1 free"));
         assert!(obstacle(&one, need(1, 4 * GIB)).unwrap().contains("3.0 GiB are free"));
         let alone = Need { alone: true, ..need(1, 0) };
         assert_eq!(obstacle(&[], alone), None);

@@ -217,8 +217,22 @@ fn backquoted(message: &str) -> impl Iterator<Item = &str> {
 /// The message without the place that is shown beside it.
 fn clean_message(message: &str) -> String {
     let end = message.rfind(" at line ").unwrap_or(message.len());
-    escape(&message[..end])
+    // What a Rust type is called is no help.
+    const WORDS: [(&str, &str); 4] = [
+        ("expected parsable string", "expected a size with a unit, such as 512MiB"),
+        ("expected u64", WHOLE),
+        ("expected u32", WHOLE),
+        ("expected u16", WHOLE),
+    ];
+    let text = &message[..end];
+    let word = WORDS.iter().find_map(|(word, plain)| Some((text.strip_suffix(word)?, plain)));
+    match word {
+        Some((before, plain)) => format!("{}{plain}", escape(before)),
+        None => escape(text),
+    }
 }
+
+const WHOLE: &str = "expected a whole number";
 
 fn suggestion(message: &str) -> Option<String> {
     if !(message.contains("unknown field") || message.contains("unknown variant")) {
@@ -277,6 +291,22 @@ mod tests {
 
     fn fault(text: &str) -> Fault {
         parse::<Sample>(Path::new("plan.yaml"), text.to_owned()).unwrap_err()
+    }
+
+    #[test]
+    fn types_are_called_what_people_call_them() {
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "only parsed")]
+        struct Guest {
+            memory: bytesize::ByteSize,
+            vcpus: u32,
+        }
+        let said =
+            |text: &str| parse::<Guest>(Path::new("plan.yaml"), text.to_owned()).unwrap_err().what;
+        let size = said("memory: 1XiB\nvcpus: 1\n");
+        assert!(size.ends_with("expected a size with a unit, such as 512MiB"), "{size}");
+        let number = said("memory: 1MiB\nvcpus: zero\n");
+        assert!(number.ends_with("expected a whole number"), "{number}");
     }
 
     #[test]

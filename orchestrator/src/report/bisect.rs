@@ -55,9 +55,9 @@ pub fn render(record: &Record) -> String {
     }
     let _ = writeln!(
         out,
-        "\n{} builds, {} boots in {:.0} s; one after another {:.0} s",
-        record.builds,
-        record.boots,
+        "\n{}, {} in {:.0} s; one after another {:.0} s",
+        counted(record.builds, "build"),
+        counted(record.boots, "boot"),
         record.seconds,
         record.in_sequence()
     );
@@ -215,6 +215,11 @@ fn wrap(out: &mut String, indent: &str, text: &str) {
         }
         let _ = writeln!(out, "{}", format!("{indent}{line}").trim_end());
     }
+}
+
+/// `1 build`, `2 builds`.
+fn counted(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -186,17 +186,22 @@ fn differences(place: &str, then: &Value, now: &Value) -> Vec<String> {
             both.flat_map(|(at, (a, b))| differences(&inner(&at.to_string()), a, b)).collect()
         }
         _ if then == now => Vec::new(),
-        _ => vec![format!("{place}: {}, now {}", short(then), short(now))],
+        _ => {
+            let (then, now) = (then.to_string(), now.to_string());
+            let same = then.chars().zip(now.chars()).take_while(|(a, b)| a == b).count();
+            vec![format!("{place}: {}, now {}", short(&then, same), short(&now, same))]
+        }
     }
 }
 
-/// A value's JSON, cut.
-fn short(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+/// A value's JSON, cut so that what comes after its first `same` characters is seen.
+fn short(text: &str, same: usize) -> String {
+    const SHOWN: usize = 60;
+    let total = text.chars().count();
+    let from = if total <= SHOWN { 0 } else { same.saturating_sub(SHOWN / 3) };
+    let shown: String = text.chars().skip(from).take(SHOWN).collect();
+    let (before, after) = (if from > 0 { "…" } else { "" }, from + SHOWN < total);
+    format!("{before}{shown}{}", if after { "…" } else { "" })
 }
 
 #[cfg(test)]
@@ -211,5 +216,10 @@ mod tests {
         assert_eq!(differences("", &then, &now), ["a.b.1: 2, now 3", "gone: true, now null"]);
         assert!(differences("", &then, &then).is_empty());
         assert_eq!(differences("", &json!([1]), &json!([1, 2])), [": [1], now [1,2]"]);
+        // Long ones are shown from where they differ.
+        let long = |end: &str| json!(format!("{}{end}", "x".repeat(100)));
+        let lines = differences("", &json!({"a": long("yes")}), &json!({"a": long("no")}));
+        let shown = "…".to_owned() + &"x".repeat(20);
+        assert_eq!(lines, [format!("a: {shown}yes\", now {shown}no\"")]);
     }
 }

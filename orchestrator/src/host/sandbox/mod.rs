@@ -204,7 +204,11 @@ impl Sandbox {
         }
         let decoy = match &*self.kind {
             Kind::Bubblewrap { .. } => Some(Decoy::new(&scratch.path().join("home"))?),
-            Kind::None { .. } => None,
+            // Programs that keep something there must not put it where nobody looks.
+            Kind::None { .. } => {
+                std::fs::create_dir(scratch.path().join("home")).map_err(failed)?;
+                None
+            }
         };
         let watchdog = Watchdog::new(tree, jobs);
         let cage = match &*self.kind {

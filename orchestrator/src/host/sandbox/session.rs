@@ -82,6 +82,7 @@ impl Session {
                 plain.args(&words[1..]);
                 plain.args(["/bin/sh", "-c", &script, "sh", program]);
                 plain.current_dir(self.tree.join(below));
+                plain.env("HOME", self.scratch.path().join("home"));
                 let (bin, out) = (self.scratch.path().join("bin"), self.out());
                 let folder = self.cache.as_ref().map(|cache| cache.folder.clone());
                 self.use_cache(&mut plain, &bin, &folder.unwrap_or_default(), &out);
