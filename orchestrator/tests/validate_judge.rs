@@ -13,7 +13,7 @@ use kvet::fault::{Blame, ExitCode, Fault};
 use kvet::kernel::series::Tree;
 use kvet::kernel::source::Source;
 use kvet::plan::manifest::{Measure, VariantName};
-use kvet::plan::{PatchFile, Plan, Test};
+use kvet::plan::{PatchFile, Plan, Program, ProgramSource, Test};
 use kvet::run::event::Events;
 use kvet::run::folder::RunFolder;
 use kvet::run::result::Environment;
@@ -24,7 +24,7 @@ use kvet::validate::stages::{Stage, Validation};
 use kvet::validate::table::{Patches, StageCheck};
 use kvet::validate::{Driver, render};
 use kvet::vm::halt::{BootReport, HaltReason};
-use kvet_records::{Better, Parameters};
+use kvet_records::{Better, Format, Parameters};
 
 use VariantName::{Base, Patch, Patched};
 
@@ -99,6 +99,7 @@ impl Five {
             cell: plan.cells[0].clone(),
             files: vec!["mm/madvise.c".to_owned()],
             tests: Vec::new(),
+            planned: false,
             stages: vec![stage],
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -330,6 +331,26 @@ fn tests_that_cannot_run_are_told() {
         "2 tests, no new splats, 1 skipped in whole or part",
     );
     assert!(check(&result, "boots").finding.details[0].contains("no such file"));
+}
+
+#[test]
+fn a_selftest_that_the_kernel_does_not_have_is_told_and_not_run() {
+    let mut five = five(&[StageCheck::Boots]);
+    let program = Program {
+        source: ProgramSource::Kselftest("mm/later".to_owned()),
+        arguments: Vec::new(),
+        environment: BTreeMap::new(),
+        format: Format::Ktap,
+        files: Vec::new(),
+        place: String::new(),
+    };
+    let test = Test { name: "mm.later".into(), program: Some(program), ..Test::default() };
+    five.case.plan.cells[0].tests.push(test);
+    let pass = || completed(&[("passed", 1)]);
+    let result = five.validate(vec![(Base, pass()), (Patched, pass())]);
+    found(&result, "boots", Outcome::Ok, None, "1 test, no new splats");
+    let told = "mm/later skipped: linux-source-6.12 6.12.1-1 has no such selftest";
+    assert!(check(&result, "boots").finding.details.iter().any(|detail| detail == told));
 }
 
 #[test]

@@ -39,6 +39,11 @@ const JOB_BYTES: u64 = 256 * 1024 * 1024;
 const PATHS: [&str; 10] =
     ["Makefile", "Kbuild", "Kconfig", "arch", "include", "lib", "mm", "scripts", "tools", "usr"];
 
+/// Whether a tree has a selftest.
+pub async fn is_there(git_dir: &Path, commit: &str, target: &str) -> bool {
+    git::has_object(git_dir, &format!("{commit}:{FOLDER}/{target}.c")).await
+}
+
 /// The selftests that a cell's tests name, each with the entry that names it.
 #[must_use]
 pub fn targets(cell: &Cell) -> BTreeMap<String, Program> {
@@ -263,8 +268,7 @@ impl Request<'_> {
 
     async fn check_target(&self, target: &str, program: &Program) -> Result<(), Fault> {
         let commit = &self.patched.commit;
-        let object = format!("{commit}:{FOLDER}/{target}.c");
-        if git::has_object(&self.source.git_dir, &object).await {
+        if is_there(&self.source.git_dir, commit, target).await {
             return Ok(());
         }
         let (folder, name) = target.rsplit_once('/').unwrap_or(("", target));

@@ -13,7 +13,7 @@ pub mod stages;
 pub mod table;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
@@ -25,10 +25,11 @@ use table::{Patches, StageCheck};
 
 use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::host::process::find_program;
+use crate::kernel::kselftest;
 use crate::kernel::series::Trees;
 use crate::kernel::source::Source;
-use crate::plan::Plan;
 use crate::plan::manifest::VariantName;
+use crate::plan::{Plan, ProgramSource, Test};
 use crate::report::json::pretty;
 use crate::run::event::Events;
 use crate::run::folder::RunFolder;
@@ -205,10 +206,50 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         let began = Instant::now();
         let checked = self.patches(&source, &trees).await;
         self.take(result, "checkpatch", None, began, checked, Vec::new())?;
-        for stage in &self.validation.stages {
-            self.stage(result, stage).await?;
+        let mut stages = self.validation.stages.clone();
+        let absent = self.take_out_absent(&source, &trees, &mut stages).await;
+        for stage in &stages {
+            self.stage(result, stage, &absent).await?;
         }
         Ok(())
+    }
+
+    /// Takes out the selftests that rules chose and this kernel does not have; says why.
+    async fn take_out_absent(
+        &self,
+        source: &Source,
+        trees: &Trees,
+        stages: &mut [Stage],
+    ) -> Vec<String> {
+        let mut absent = BTreeSet::new();
+        let Some(tree) = trees.variants.get(&VariantName::Patched) else { return Vec::new() };
+        if self.validation.planned {
+            return Vec::new();
+        }
+        for cell in stages.iter().flat_map(|stage| &stage.plan.cells) {
+            for (target, _) in kselftest::targets(cell) {
+                if !kselftest::is_there(&source.git_dir, &tree.commit, &target).await {
+                    absent.insert(target);
+                }
+            }
+        }
+        let is_absent = |test: &Test| match test.program.as_ref().map(|program| &program.source) {
+            Some(ProgramSource::Kselftest(target)) => absent.contains(target),
+            _ => false,
+        };
+        for stage in stages {
+            for cell in &mut stage.plan.cells {
+                cell.tests.retain(|test| !is_absent(test));
+            }
+            // The cell that is built is needed even when nothing runs in it.
+            if stage.plan.cells.iter().any(|cell| !cell.tests.is_empty()) {
+                stage.plan.cells.retain(|cell| !cell.tests.is_empty());
+            }
+        }
+        let why = |target: String| {
+            format!("{target} skipped: {} has no such selftest", escape(&source.origin))
+        };
+        absent.into_iter().map(why).collect()
     }
 
     /// Notes what a check came to, and whether to go on.
@@ -322,7 +363,13 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         }
     }
 
-    async fn stage(&self, result: &mut ValidateResult, stage: &Stage) -> Result<(), Stop> {
+    /// `absent` are tests that cannot be run, told with what could be.
+    async fn stage(
+        &self,
+        result: &mut ValidateResult,
+        stage: &Stage,
+        absent: &[String],
+    ) -> Result<(), Stop> {
         let config = Some(stage.config.as_str());
         if let Some(why) = missing(&stage.plan) {
             for &check in &stage.checks {
@@ -351,7 +398,11 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
                     Ok(_) => None,
                 };
             }
-            let found = found.map(|(finding, _)| finding);
+            let runs_tests = matches!(check, StageCheck::Behaviour | StageCheck::Boots);
+            let found = found.map(|(finding, _)| match runs_tests {
+                true => finding.with(absent.iter().cloned()),
+                false => finding,
+            });
             self.take(result, name(check), config, began, found, runs)?;
         }
         Ok(())

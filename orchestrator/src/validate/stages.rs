@@ -49,6 +49,8 @@ pub struct Validation {
     pub files: Vec<String>,
     /// The tests, and why these.
     pub tests: Vec<ChosenTest>,
+    /// The tests are those of plans, so that each must be there.
+    pub planned: bool,
     /// The configs, in the order of the checks.
     pub stages: Vec<Stage>,
 }
@@ -126,7 +128,8 @@ pub fn prepare(root: &Path, tests: &Tests, request: &Request) -> Result<Validati
         stages.push(maker.stage(row, &chosen)?);
     }
     let tests = chosen.tests.iter().map(told).collect();
-    Ok(Validation { cell, files, tests, stages })
+    let planned = !request.plans.is_empty();
+    Ok(Validation { cell, files, tests, planned, stages })
 }
 
 /// The rows that are asked for.

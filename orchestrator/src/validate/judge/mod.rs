@@ -306,7 +306,10 @@ pub fn boots(result: &RunResult) -> Finding {
             .with(lines.collect::<Vec<_>>()),
         };
     }
-    let mut words = format!("{} tests, no new splats", tests().count());
+    let mut words = match tests().count() {
+        1 => "1 test, no new splats".to_owned(),
+        count => format!("{count} tests, no new splats"),
+    };
     let (both, gone) = splat_counts(result);
     if both > 0 {
         words.push_str(&format!(", {both} that base has, too"));
