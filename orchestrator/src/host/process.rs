@@ -227,7 +227,9 @@ pub async fn check(command: &mut Command, input: &[u8]) -> Result<Output, Fault>
     words.extend(command.get_args().take(6).map(|word| word.to_string_lossy().into_owned()));
     let fault = Fault::infra(format!("`{}` failed: {}", words.join(" "), ending(output.status)));
     let fault = fault.evidence(&last_lines(&output.stderr, 12));
-    Err(if output.stderr.contains("No space left on device") {
+    // git does not say why a file of a tree cannot be written.
+    let full = ["No space left on device", "error: unable to write file "];
+    Err(if full.iter().any(|words| output.stderr.contains(words)) {
         fault.help("make space on that file system and run again; finished work is kept")
     } else {
         fault
@@ -301,6 +303,13 @@ mod tests {
         drop(group);
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(members().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_by_the_words_of_git_too() {
+        let script = "echo 'error: unable to write file mm/a.c' >&2; exit 128";
+        let fault = check(command("sh").args(["-c", script]), b"").await.unwrap_err();
+        assert!(fault.help.unwrap().starts_with("make space"));
     }
 
     #[tokio::test]
