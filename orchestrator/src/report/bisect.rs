@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use super::number::counted;
 use crate::bisect::config::ConfigOutcome;
 use crate::bisect::kernels::range::short;
 use crate::bisect::kernels::record::{Ended, Record, Side};
@@ -56,8 +57,8 @@ pub fn render(record: &Record) -> String {
     let _ = writeln!(
         out,
         "\n{}, {} in {:.0} s; one after another {:.0} s",
-        counted(record.builds, "build"),
-        counted(record.boots, "boot"),
+        counted(record.builds as usize, "build"),
+        counted(record.boots as usize, "boot"),
         record.seconds,
         record.in_sequence()
     );
@@ -215,11 +216,6 @@ fn wrap(out: &mut String, indent: &str, text: &str) {
         }
         let _ = writeln!(out, "{}", format!("{indent}{line}").trim_end());
     }
-}
-
-/// `1 build`, `2 builds`.
-fn counted(count: u32, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

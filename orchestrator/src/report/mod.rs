@@ -8,7 +8,7 @@ mod foreign;
 pub mod json;
 pub mod ktap;
 mod metrics;
-mod number;
+pub(crate) mod number;
 pub mod progress;
 pub mod reading;
 mod robust;

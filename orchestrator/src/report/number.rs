@@ -62,6 +62,11 @@ fn unsigned_zero(text: String) -> String {
     }
 }
 
+/// `1 build`, `2 builds`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

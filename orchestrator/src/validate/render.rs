@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use super::result::{Check, Outcome, ValidateResult};
 use crate::compare::behaviour::Verdict;
 use crate::fault::{ExitCode, escape};
+use crate::report::number::counted;
 use crate::run::result::RunResult;
 
 const RED: &str = "31";
@@ -56,10 +57,9 @@ pub fn render(result: &ValidateResult, color: bool) -> String {
     };
     let mut out = String::new();
     let source = result.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
-    let patches = if result.patches == 1 {
-        "1 patch".to_owned()
-    } else {
-        format!("{} patches", result.patches)
+    let patches = match result.patches {
+        1 => "1 patch".to_owned(),
+        count => format!("{count} patches"),
     };
     let _ = writeln!(
         out,
@@ -129,10 +129,7 @@ pub fn left(times: &[Option<(u32, u32)>]) -> Option<String> {
         true => shown(shortest),
         false => format!("{} to {}", shown(shortest), shown(longest)),
     };
-    let checks = match known.len() {
-        1 => "1 check".to_owned(),
-        count => format!("{count} checks"),
-    };
+    let checks = counted(known.len(), "check");
     let new = match times.len() - known.len() {
         0 => String::new(),
         1 => ", and 1 that was never made here".to_owned(),

@@ -92,8 +92,8 @@ impl<'a, B: Build, V: Boot, R: Resolve> ConfigKernels<'a, B, V, R> {
     /// Looks at both ends before the search.
     ///
     /// # Errors
-    /// What ends a search, and a `plan` fault for an observation or a figure that
-    /// neither end makes.
+    /// What ends a search, and a `plan` fault for an observation that neither end makes,
+    /// or a figure that one does not make.
     pub async fn look_at_ends(&self, good: &Config, bad: &Config) -> Result<(), Fault> {
         let predicate = self.lab.predicate;
         if let Some(ends) = self.lab.kept_ends() {

@@ -42,8 +42,8 @@ impl Ends {
     /// Whether the predicate can be judged with these ends at all.
     ///
     /// # Errors
-    /// A `plan` fault for an observation or a figure that neither end makes, with those
-    /// that are made.
+    /// A `plan` fault for an observation that neither end makes, with those that are
+    /// made.
     pub fn check(&self, predicate: &Predicate) -> Result<(), Fault> {
         let complete = |end: Option<&Booted>| end.is_some_and(|end| end.fault.is_none());
         let ends = || self.good().into_iter().chain(self.bad());

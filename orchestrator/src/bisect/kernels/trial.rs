@@ -102,8 +102,8 @@ impl<'a, B: Aside + 'a, V: Boot, O: Origin> Kernels<'a, B, V, O> {
     /// the outcome where there is nothing to search.
     ///
     /// # Errors
-    /// What ends a search, and a `plan` fault for an observation or a figure that
-    /// neither end makes.
+    /// What ends a search, and a `plan` fault for an observation that neither end makes,
+    /// or a figure that one does not make.
     pub async fn look_at_ends(
         &self,
         good: &Candidate,

@@ -11,6 +11,7 @@ use crate::compare::splats::SplatVerdict;
 use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::kernel::series::Trees;
 use crate::plan::manifest::VariantName;
+use crate::report::number::counted;
 use crate::run::result::{CellResult, RunResult, TestResult};
 
 pub use behaviour::behaviour;
@@ -306,10 +307,7 @@ pub fn boots(result: &RunResult) -> Finding {
             .with(lines.collect::<Vec<_>>()),
         };
     }
-    let mut words = match tests().count() {
-        1 => "1 test, no new splats".to_owned(),
-        count => format!("{count} tests, no new splats"),
-    };
+    let mut words = format!("{}, no new splats", counted(tests().count(), "test"));
     let (both, gone) = splat_counts(result);
     if both > 0 {
         words.push_str(&format!(", {both} that base has, too"));
