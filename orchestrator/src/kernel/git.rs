@@ -16,6 +16,8 @@ const DATE: &str = "1767225600 +0000";
 /// A git command on a repository.
 pub fn git(git_dir: &Path) -> Command {
     let mut command = clone::git(git_dir);
+    // As many as there are CPUs unpack and write a kernel's 86,000 files.
+    command.args(["-c", "checkout.workers=0"]);
     for role in ["AUTHOR", "COMMITTER"] {
         command.env(format!("GIT_{role}_NAME"), "kvet");
         command.env(format!("GIT_{role}_EMAIL"), "kvet@localhost");
