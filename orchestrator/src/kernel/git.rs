@@ -58,6 +58,18 @@ pub fn remove_stale_locks<'a>(files: impl IntoIterator<Item = &'a Path>) {
 /// # Errors
 /// An `infra` fault with git's words.
 pub async fn add_worktree(git_dir: &Path, folder: &Path, commit: &str) -> Result<(), Fault> {
+    add(git_dir, folder, commit, "--checkout").await
+}
+
+/// Likewise, but without any file of the commit.
+///
+/// # Errors
+/// An `infra` fault with git's words.
+pub async fn add_empty_worktree(git_dir: &Path, folder: &Path, commit: &str) -> Result<(), Fault> {
+    add(git_dir, folder, commit, "--no-checkout").await
+}
+
+async fn add(git_dir: &Path, folder: &Path, commit: &str, how: &str) -> Result<(), Fault> {
     // git locks a worktree while it makes it, and nobody else locks ours: what is
     // locked now was left by a git that was killed, with files that may be empty.
     for entry in std::fs::read_dir(git_dir.join("worktrees")).into_iter().flatten().flatten() {
@@ -67,7 +79,7 @@ pub async fn add_worktree(git_dir: &Path, folder: &Path, commit: &str) -> Result
     }
     run(git_dir, ["worktree", "prune"]).await?;
     let folder = folder.to_string_lossy();
-    run(git_dir, ["worktree", "add", "--quiet", "--force", "--detach", &folder, commit])
+    run(git_dir, ["worktree", "add", "--quiet", "--force", "--detach", how, &folder, commit])
         .await
         .map(drop)
 }

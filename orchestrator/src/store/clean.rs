@@ -134,7 +134,7 @@ impl Store {
 
     fn remove(&self, entry: &Entry) -> Result<(), Fault> {
         if entry.part == "trees" {
-            for mark in ["building", "configured", "ready", "warnings.json"] {
+            for mark in ["building", "configured", "kin.json", "ready", "warnings.json"] {
                 remove(&self.path("trees", &format!("{}.{mark}", entry.name)))?;
             }
         }

@@ -128,6 +128,14 @@ impl Store {
         }
     }
 
+    /// Takes the lock of an entry if nobody holds it.
+    #[must_use]
+    pub fn try_lock(&self, part: &str, name: &str) -> Option<Lock> {
+        let file = File::create(self.root.join("locks").join(format!("{part}-{name}"))).ok()?;
+        file.try_lock().ok()?;
+        Some(Lock { _file: file })
+    }
+
     /// A fresh folder for unfinished work, on the store's file system so that
     /// what is in it can be renamed into place.
     ///

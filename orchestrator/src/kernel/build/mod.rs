@@ -6,6 +6,7 @@
 mod fence;
 mod payload;
 mod record;
+mod seed;
 mod tree;
 
 use std::path::PathBuf;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::fence::what_runs;
 use super::record::{Heard, Record};
+use super::seed::{Kin, Seed};
 use super::{BuildRequest, Builder, Image};
 use crate::arch::x86_64;
 use crate::fault::{Blame, Fault};
@@ -113,20 +114,46 @@ impl<'a> BuildTree<'a> {
         let record = builder.store.path("trees", &format!("{name}.warnings.json"));
         let configured = builder.store.path("trees", &format!("{name}.configured"));
         let first = !ready.exists();
+        let family = |runs: &str| {
+            let source = request.source.key.as_str();
+            key([source, commit, base, compiler, runs].map(str::as_bytes))
+        };
+        let own = family(runs.as_deref().unwrap_or_default());
+        // Trees that go from one revision or config to another are no beginning for others.
+        let kin = Kin { family: own.clone(), config: text.clone() };
+        let kin = (sharing == Sharing::Variants).then_some(kin);
         if first {
             // A checkout that was cut short is not worth repairing.
             remove(&folder)?;
             remove(&configured)?;
             remove(&record)?;
-            // git reads what it has noted of all worktrees while it makes one, and takes
-            // it ill when another is half made.
-            let source = &request.source;
-            let lock = builder.store.lock("worktrees", &source.key, &builder.events).await?;
-            git::add_worktree(&source.git_dir, &folder, &source.commit).await?;
-            drop(lock);
-            // Before the first build nothing was said; without a record it is not known.
-            Record::default().write(&record)?;
+            let (store, source) = (&builder.store, &request.source);
+            // What runs nothing of its own is no danger to what does; never the reverse.
+            let families = [own, family("")];
+            let seed = match sharing {
+                Sharing::Variants | Sharing::Configs => {
+                    Seed::nearest(store, &families, &text).await
+                }
+                Sharing::Revisions => None,
+            };
+            let planted = match &seed {
+                Some(seed) => seed.plant(source, &folder, &record, store, &builder.events).await,
+                None => Err(Fault::infra("no tree to begin with")),
+            };
+            if planted.is_err() {
+                remove(&folder)?;
+                // git reads what it has noted of all worktrees while it makes one, and
+                // takes it ill when another is half made.
+                let lock = store.lock("worktrees", &source.key, &builder.events).await?;
+                git::add_worktree(&source.git_dir, &folder, &source.commit).await?;
+                drop(lock);
+                // Before the first build nothing was said; without a record it is not known.
+                Record::default().write(&record)?;
+            }
             write_atomically(&ready, b"")?;
+        }
+        if let Some(kin) = kin {
+            kin.write(&Kin::file(&builder.store, &name))?;
         }
         touch(&folder);
         let compiler_program = request.config.compiler.program();
