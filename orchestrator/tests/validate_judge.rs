@@ -12,7 +12,8 @@ use common::case::{Case, FakeBoot, FakeBuild, completed, halted, skipped, warnin
 use kvet::fault::{Blame, ExitCode, Fault};
 use kvet::kernel::series::Tree;
 use kvet::kernel::source::Source;
-use kvet::plan::manifest::{Measure, VariantName};
+use kvet::kernel::warning::{Identity, Warning};
+use kvet::plan::manifest::{Measure, SplatAllowance, VariantName};
 use kvet::plan::{PatchFile, Plan, Program, ProgramSource, Test};
 use kvet::run::event::Events;
 use kvet::run::folder::RunFolder;
@@ -203,8 +204,9 @@ fn with_warning(names: &[VariantName], all: &[VariantName]) -> Vec<(VariantName,
 
 #[test]
 fn a_new_splat_of_the_ends_is_looked_for_in_as_few_prefixes_as_it_takes() {
-    // Five patches, the fourth is it: 3 is good, 4 is bad.
-    let boots = with_warning(&[Patch(4), Patched], &[Base, Patched, Patch(2), Patch(3), Patch(4)]);
+    // Five patches, the fourth is it: 3 is good, 4 is bad. What patched shows once counts:
+    // it is not booted again.
+    let boots = with_warning(&[Patch(4), Patched], &[Patched, Base, Patch(2), Patch(3), Patch(4)]);
     let result = five(&[StageCheck::Boots]).validate(boots);
     found(
         &result,
@@ -214,13 +216,59 @@ fn a_new_splat_of_the_ends_is_looked_for_in_as_few_prefixes_as_it_takes() {
         "new splat: WARNING in broken, guest up, at patch 4 of 5 (mm: change 4)",
     );
     assert_eq!(result.exit_code, ExitCode::Behaviour);
-    assert_eq!(check(&result, "boots").runs.len(), 4);
+    assert_eq!(check(&result, "boots").runs.len(), 5);
+}
+
+#[test]
+fn a_kernel_with_which_nothing_is_wrong_needs_no_other_beside_it() {
+    let result =
+        five(&[StageCheck::Builds, StageCheck::Boots]).validate(with_warning(&[], &[Patched]));
+    found(&result, "builds", Outcome::Ok, None, "1 kernel, no warnings");
+    found(&result, "boots", Outcome::Ok, None, "1 test, no new splats");
+}
+
+#[test]
+fn warnings_of_the_patched_kernel_are_compared_with_those_of_base() {
+    let warning = |text: &str| Warning {
+        identity: Identity {
+            file: "mm/a.c".to_owned(),
+            function: None,
+            kind: "-Wunused".to_owned(),
+            text: text.to_owned(),
+        },
+        line: 1,
+        column: 1,
+    };
+    let mut five = five(&[StageCheck::Builds]);
+    for name in EVERY {
+        five.case.build.warnings.insert(name, vec![warning("old")]);
+    }
+    let result = five.validate(Vec::new());
+    found(&result, "builds", Outcome::Ok, None, "2 kernels, no new warnings");
+    five.case.build.warnings.insert(Patched, vec![warning("old"), warning("fresh")]);
+    let result = five.validate(Vec::new());
+    found(&result, "builds", Outcome::Failed, Some(5), "fresh");
+}
+
+#[test]
+fn without_a_base_kernel_nothing_that_patched_shows_is_called_new() {
+    let mut five = five(&[StageCheck::Boots]);
+    five.case.build.images.insert(Base, Err(Fault::infra("base does not build")));
+    let result = five.validate(with_warning(&[Patched], &[Patched]));
+    found(&result, "boots", Outcome::Failed, None, "base does not build");
+    assert_eq!(result.exit_code, ExitCode::Infra);
 }
 
 #[test]
 fn a_splat_that_base_has_is_not_the_series_fault() {
     let result = five(&[StageCheck::Boots]).validate(with_warning(&EVERY, &[Base, Patched]));
     found(&result, "boots", Outcome::Ok, None, "no new splats, 1 that base has, too");
+    // One that a plan allows needs no base.
+    let mut five = five(&[StageCheck::Boots]);
+    let allowance = SplatAllowance { pattern: "WARNING in *".into(), reason: "known".into() };
+    five.case.plan.allow.push(allowance);
+    let result = five.validate(with_warning(&[Patched], &[Patched]));
+    found(&result, "boots", Outcome::Ok, None, "no new splats");
 }
 
 #[test]
@@ -321,7 +369,7 @@ fn tests_that_cannot_run_are_told() {
     let mut five = five(&[StageCheck::Boots]);
     five.case.plan.cells[0].tests.push(Test { name: "selftest_pass".into(), ..Test::default() });
     let pass = || completed(&[("passed", 1)]);
-    let boots = vec![(Base, skipped()), (Patched, skipped()), (Base, pass()), (Patched, pass())];
+    let boots = vec![(Patched, skipped()), (Patched, pass())];
     let result = five.validate(boots);
     found(
         &result,
@@ -347,7 +395,7 @@ fn a_selftest_that_the_kernel_does_not_have_is_told_and_not_run() {
     let test = Test { name: "mm.later".into(), program: Some(program), ..Test::default() };
     five.case.plan.cells[0].tests.push(test);
     let pass = || completed(&[("passed", 1)]);
-    let result = five.validate(vec![(Base, pass()), (Patched, pass())]);
+    let result = five.validate(vec![(Patched, pass())]);
     found(&result, "boots", Outcome::Ok, None, "1 test, no new splats");
     let told = "mm/later skipped: linux-source-6.12 6.12.1-1 has no such selftest";
     assert!(check(&result, "boots").finding.details.iter().any(|detail| detail == told));

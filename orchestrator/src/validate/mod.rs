@@ -422,7 +422,11 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             cell.tests.clear();
         }
         let folder = format!("builds-{}", stage.config);
-        let mut built = self.sub(&folder, &plan, &images(), runs).await?;
+        let mut built = self.sub(&folder, &with_series(stage, &plan), &images(), runs).await?;
+        if stage.patches == Patches::Ends && !(judge::is_clean(&built) && judge::is_silent(&built))
+        {
+            built = self.sub(&format!("{folder}-ends"), &plan, &images(), runs).await?;
+        }
         let mut finding = judge::builds(&built, &subjects);
         let total = subjects.len();
         if finding.outcome == Outcome::Failed
@@ -472,7 +476,16 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
 
     async fn boots(&self, stage: &Stage, runs: &mut Vec<String>) -> Found {
         let folder = format!("boots-{}", stage.config);
-        let result = self.sub(&folder, &stage.plan, &Selection::default(), runs).await?;
+        let plan = with_series(stage, &stage.plan);
+        let mut result = self.sub(&folder, &plan, &Selection::default(), runs).await?;
+        if stage.patches == Patches::Ends && !judge::is_clean(&result) {
+            // Patched is not booted again: what it showed once counts, whether or not it
+            // would show it twice.
+            let plan = of_ends(&stage.plan, VariantName::Base);
+            let folder = format!("{folder}-base");
+            let base = self.sub(&folder, &plan, &Selection::default(), runs).await?;
+            result = judge::beside_base(result, base);
+        }
         let wrong = judge::symptoms(&result);
         let finding = match wrong.is_empty() {
             true => judge::boots(&result),
@@ -518,6 +531,23 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
 }
 
 type Found = Result<(Finding, bool), Fault>;
+
+/// Of a config's ends the one with the series: where nothing is wrong with it, nothing
+/// is new, and what the kernel without the series says does not matter.
+fn with_series(stage: &Stage, plan: &Plan) -> Plan {
+    match stage.patches {
+        Patches::Ends => of_ends(plan, VariantName::Patched),
+        Patches::Every => plan.clone(),
+    }
+}
+
+fn of_ends(plan: &Plan, variant: VariantName) -> Plan {
+    let mut plan = plan.clone();
+    for cell in &mut plan.cells {
+        cell.variants = vec![variant];
+    }
+    plan
+}
 
 fn images() -> Selection {
     Selection { build_only: true, ..Selection::default() }

@@ -84,7 +84,7 @@ impl ConfigRow {
 pub enum Patches {
     /// Each of them.
     Every,
-    /// None of it, and all of it.
+    /// All of it, and none of it where it must be known what is new.
     Ends,
 }
 

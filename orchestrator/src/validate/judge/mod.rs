@@ -2,6 +2,7 @@
 //! What the runs of a validation mean: pure functions from results to findings.
 
 mod behaviour;
+mod ends;
 mod performance;
 
 use super::prefix::at_patch;
@@ -15,6 +16,7 @@ use crate::report::number::counted;
 use crate::run::result::{CellResult, RunResult, TestResult};
 
 pub use behaviour::behaviour;
+pub use ends::{beside_base, is_clean, is_silent};
 pub use performance::{THRESHOLD_PERCENT, performance, regressions};
 use performance::{change, figure};
 
@@ -174,7 +176,9 @@ pub fn builds(result: &RunResult, subjects: &[String]) -> Finding {
     let seconds: u32 =
         cell.variants.values().filter(|one| !one.build.stored).map(|one| one.build.seconds).sum();
     let stored = cell.variants.values().filter(|one| one.build.stored).count();
-    let mut words = format!("{} kernels, no new warnings", cell.variants.len());
+    // Of one kernel alone none could be told from an old one.
+    let new = if cell.variants.len() == 1 && is_silent(result) { "" } else { "new " };
+    let mut words = format!("{}, no {new}warnings", counted(cell.variants.len(), "kernel"));
     if stored > 0 {
         words.push_str(&format!(", {stored} from the store"));
     }
