@@ -26,6 +26,7 @@ use kvet::validate::table::{Patches, StageCheck};
 use kvet::validate::{Driver, render};
 use kvet::vm::halt::{BootReport, HaltReason};
 use kvet_records::{Better, Format, Parameters};
+use tokio_util::sync::CancellationToken;
 
 use VariantName::{Base, Patch, Patched};
 
@@ -117,6 +118,8 @@ impl Five {
             environment: Environment::default(),
             store: None,
             fail_fast: self.fail_fast,
+            at_once: 1,
+            stop: CancellationToken::new(),
             resume: false,
             probes: RefCell::default(),
         };

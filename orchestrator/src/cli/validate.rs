@@ -75,7 +75,8 @@ impl Cli {
             }
         };
         let events = self.events(&folder)?;
-        let stop = self.signals.stop()?;
+        // Of its own, so that the last check can end what is made beside it.
+        let stop = self.signals.stop()?.child_token();
         let builder = self.builder(&store, &budget, &events, &stop).await?;
         let mut environment = environment(Some(&qemu)).await;
         environment.sandbox = Some(builder.sandbox.description());
@@ -92,6 +93,8 @@ impl Cli {
             environment,
             store: Some(&store),
             fail_fast: wanted.fail_fast,
+            at_once: validation.at_once(budget.cpus()),
+            stop,
             resume,
             probes: std::cell::RefCell::default(),
         };

@@ -125,6 +125,12 @@ impl Budget {
         Ok(Self { folder, cpus: cpus.max(1), limit })
     }
 
+    /// CPUs that builds and guests share.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
     /// Whether `need` fits on this host when nothing else runs.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ pub mod judge;
 pub mod prefix;
 pub mod render;
 pub mod result;
+mod sequence;
 pub mod stages;
 pub mod table;
 
@@ -22,6 +23,7 @@ use checkpatch::{Checked, Checkpatch, Findings};
 use result::{Check, Finding, Outcome, VALIDATE_RUN_SCHEMA, ValidateResult};
 use stages::{Stage, Validation};
 use table::{Patches, StageCheck};
+use tokio_util::sync::CancellationToken;
 
 use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::host::process::find_program;
@@ -63,6 +65,11 @@ pub struct Driver<'a, B, V, C> {
     pub store: Option<&'a Store>,
     /// The first failed check is the last.
     pub fail_fast: bool,
+    /// Configs that are checked side by side ([`Validation::at_once`]).
+    pub at_once: usize,
+    /// Ends what is being built and booted: cancelled from outside, or by a check that is
+    /// the last.
+    pub stop: CancellationToken,
     /// Runs of an earlier life go on.
     pub resume: bool,
     /// Results of single prefixes, by their folder.
@@ -130,7 +137,8 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
 
     /// Checks that are not made are not forgotten.
     fn skip_rest(&self, result: &mut ValidateResult, why: &str) {
-        for (name, config) in self.planned() {
+        let planned = self.planned();
+        for (name, config) in planned.iter().cloned() {
             let made = |check: &Check| check.name == name && check.config == config;
             if !result.checks.iter().any(made) {
                 result.checks.push(Check {
@@ -142,6 +150,10 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
                 });
             }
         }
+        let is = |check: &Check, (name, config): &(&str, Option<String>)| {
+            check.name == *name && check.config == *config
+        };
+        result.checks.sort_by_key(|check| planned.iter().position(|one| is(check, one)));
     }
 
     /// Every check there is, in its order.
@@ -208,10 +220,7 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         self.take(result, "checkpatch", None, began, checked, Vec::new())?;
         let mut stages = self.validation.stages.clone();
         let absent = self.take_out_absent(&source, &trees, &mut stages).await;
-        for stage in &stages {
-            self.stage(result, stage, &absent).await?;
-        }
-        Ok(())
+        self.stages(result, &stages, &absent).await
     }
 
     /// Takes out the selftests that rules chose and this kernel does not have; says why.
@@ -363,51 +372,6 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         }
     }
 
-    /// `absent` are tests that cannot be run, told with what could be.
-    async fn stage(
-        &self,
-        result: &mut ValidateResult,
-        stage: &Stage,
-        absent: &[String],
-    ) -> Result<(), Stop> {
-        let config = Some(stage.config.as_str());
-        if let Some(why) = missing(&stage.plan) {
-            for &check in &stage.checks {
-                let finding = Ok(Finding::skipped(why.clone()));
-                self.take(result, name(check), config, Instant::now(), finding, Vec::new())?;
-            }
-            return Ok(());
-        }
-        let mut unbuilt = None;
-        for &check in &stage.checks {
-            let began = Instant::now();
-            let mut runs = Vec::new();
-            let found = match (check, &unbuilt) {
-                (StageCheck::Builds, _) => self.builds(stage, &mut runs).await,
-                (_, Some(why)) => {
-                    Ok((Finding::skipped(format!("not every kernel is there: {why}")), false))
-                }
-                (StageCheck::Behaviour, _) => self.behaviour(stage, &mut runs).await,
-                (StageCheck::Performance, _) => self.performance(stage, &mut runs).await,
-                (StageCheck::Boots, _) => self.boots(stage, &mut runs).await,
-            };
-            if check == StageCheck::Builds {
-                unbuilt = match &found {
-                    Ok((finding, true)) => Some(finding.evidence.clone()),
-                    Err(fault) => Some(fault.what.clone()),
-                    Ok(_) => None,
-                };
-            }
-            let runs_tests = matches!(check, StageCheck::Behaviour | StageCheck::Boots);
-            let found = found.map(|(finding, _)| match runs_tests {
-                true => finding.with(absent.iter().cloned()),
-                false => finding,
-            });
-            self.take(result, name(check), config, began, found, runs)?;
-        }
-        Ok(())
-    }
-
     /// The finding, and whether a kernel is missing.
     async fn builds(
         &self,
@@ -451,12 +415,12 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
     async fn behaviour(&self, stage: &Stage, runs: &mut Vec<String>) -> Found {
         let folder = format!("behaviour-{}", stage.config);
         let result = self.sub(&folder, &stage.plan, &Selection::default(), runs).await?;
-        Ok((judge::behaviour(&result, &self.subjects()), false))
+        Ok(judge::behaviour(&result, &self.subjects()))
     }
 
     async fn performance(&self, stage: &Stage, runs: &mut Vec<String>) -> Found {
         let Some(plan) = &stage.measured else {
-            return Ok((Finding::skipped("none of the chosen tests counts anything"), false));
+            return Ok(Finding::skipped("none of the chosen tests counts anything"));
         };
         let folder = format!("performance-{}", stage.config);
         let mut result = self.sub(&folder, plan, &Selection::default(), runs).await?;
@@ -467,11 +431,10 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             result = self.sub(&again, plan, &Selection::default(), runs).await?;
         }
         let worse = judge::regressions(&result);
-        let finding = match worse.is_empty() {
-            true => judge::performance(&result),
-            false => self.attribute(&folder, plan, &worse, runs).await?,
-        };
-        Ok((finding, false))
+        match worse.is_empty() {
+            true => Ok(judge::performance(&result)),
+            false => self.attribute(&folder, plan, &worse, runs).await,
+        }
     }
 
     async fn boots(&self, stage: &Stage, runs: &mut Vec<String>) -> Found {
@@ -487,11 +450,10 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             result = judge::beside_base(result, base);
         }
         let wrong = judge::symptoms(&result);
-        let finding = match wrong.is_empty() {
-            true => judge::boots(&result),
-            false => self.attribute(&folder, &stage.plan, &wrong, runs).await?,
-        };
-        Ok((finding, false))
+        match wrong.is_empty() {
+            true => Ok(judge::boots(&result)),
+            false => self.attribute(&folder, &stage.plan, &wrong, runs).await,
+        }
     }
 
     /// One run of the pipeline in a folder below this run's.
@@ -530,7 +492,7 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
     }
 }
 
-type Found = Result<(Finding, bool), Fault>;
+type Found = Result<Finding, Fault>;
 
 /// Of a config's ends the one with the series: where nothing is wrong with it, nothing
 /// is new, and what the kernel without the series says does not matter.

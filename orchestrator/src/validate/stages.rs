@@ -55,6 +55,18 @@ pub struct Validation {
     pub stages: Vec<Stage>,
 }
 
+impl Validation {
+    /// How many configs can be checked side by side on a host with `cpus`. What a config's
+    /// tests boot runs side by side in any case; each has CPUs for two of the largest guest.
+    #[must_use]
+    pub fn at_once(&self, cpus: u32) -> usize {
+        let cells = self.stages.iter().flat_map(|stage| &stage.plan.cells);
+        let largest = cells.map(|cell| cell.guest.vcpus).max().unwrap_or(1);
+        let many = usize::try_from(cpus / (2 * largest.max(1))).unwrap_or(usize::MAX);
+        many.clamp(1, self.stages.len().max(1))
+    }
+}
+
 /// What is checked of one config.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stage {
@@ -377,6 +389,13 @@ mod tests {
                 cell.guest
             );
         }
+    }
+
+    #[test]
+    fn as_many_configs_are_checked_at_once_as_there_are_cpus_for() {
+        let made = prepare(&root(), &crate::guest::tests(), &request()).unwrap();
+        let at_once = [1, 2, 4, 8, 16, 1024].map(|cpus| made.at_once(cpus));
+        assert_eq!(at_once, [1, 1, 1, 2, 4, 7]);
     }
 
     #[test]
