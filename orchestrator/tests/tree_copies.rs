@@ -108,8 +108,11 @@ fn a_tree_with_a_file_that_is_not_the_commits_is_no_beginning() {
     let time = fs::metadata(&file).unwrap().modified().unwrap();
     fs::write(&file, text.replace("return 0", "return 7")).unwrap();
     fs::File::options().append(true).open(&file).unwrap().set_modified(time).unwrap();
+    // What would be copied with the tree.
+    fs::write(tree.join("mark"), "").unwrap();
     let (deep, steps) = build(&tiny, "mine", "deep", &cache);
     assert_eq!(steps, [4, 2]);
+    assert_eq!(tree_with(&cache, "mark"), [tree]);
     assert_eq!(deep, build(&tiny, "mine", "deep", &tiny.path("other")).0);
 }
 

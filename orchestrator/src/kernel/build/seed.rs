@@ -130,7 +130,7 @@ impl Seed {
             git
         };
         check(git().args(["read-tree", "HEAD"]), b"").await?;
-        check(git().args(["update-index", "-q", "--refresh"]), b"").await?;
+        check(git().args(["update-index", "--refresh"]), b"").await?;
         std::fs::copy(&self.record, record).map_err(failed)?;
         // The new config begins with its base, and with nothing of the other one.
         crate::store::remove(&folder.join(".config"))?;
