@@ -66,7 +66,7 @@ struct Kind {
     to: &'static str,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind {
         name: "observation",
         arguments: &["--observation", "one_line", "-t", "version"],
@@ -101,6 +101,14 @@ const KINDS: [Kind; 5] = [
         file: "mm/khugepaged.c",
         from: "\tVM_BUG_ON(address & ~HPAGE_PMD_MASK);\n\n\tresult = find_pmd_or_thp_or_none(mm, address, &pmd);\n",
         to: "\tVM_BUG_ON(address & ~HPAGE_PMD_MASK);\n\tfor (volatile int lost = 0; lost < 1000000; lost++)\n\t\t;\n\n\tresult = find_pmd_or_thp_or_none(mm, address, &pmd);\n",
+    },
+    // In every second run or so.
+    Kind {
+        name: "noisy",
+        arguments: &["--noisy", "--splat", "WARNING in version_proc_show", "-t", "version"],
+        file: VERSION,
+        from: SHOWN,
+        to: "\t\tutsname()->version);\n\t{\n\t\tu64 sched_clock(void);\n\n\t\tWARN_ON_ONCE(sched_clock() / 1000 % 2);\n\t}\n\treturn 0;\n",
     },
 ];
 
