@@ -137,9 +137,13 @@ fn killing_kvet_ends_what_its_children_have_started() {
     );
     let mut command = common::kvet_command();
     command.arg("doctor").env("PATH", path.unwrap()).current_dir(common::root());
+    command.env("KVET_CACHE_DIR", folder.path().join("cache"));
     command.stdout(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
-    wait_until("the child's child", sleeping);
+    wait_until("the child's child", || {
+        assert_eq!(child.try_wait().unwrap(), None, "kvet has ended without it");
+        sleeping()
+    });
     child.kill().unwrap();
     child.wait().unwrap();
     let killed = Instant::now();

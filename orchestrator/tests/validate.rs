@@ -332,3 +332,24 @@ fn a_series_comes_from_standard_input() {
     let ended = common::finish(command.spawn().unwrap(), std::time::Instant::now());
     said(&ended, 0, &["stdin (1 patch) on tiny", "2 kernels, no new warnings"]);
 }
+
+#[test]
+fn what_only_looks_leaves_the_cache_folder_usable() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "return x + 4;", "return x + 40;");
+    tiny.commit("mm: forty for four");
+    tiny.git(&["checkout", "--quiet", "master"]);
+    // As of a user without a runtime folder, who has used no kvet yet.
+    let home = tiny.path("home");
+    let kvet = |arguments: &[&str]| {
+        let mut command = tiny.command(arguments);
+        command.env("HOME", &home).env_remove("KVET_CACHE_DIR");
+        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_RUNTIME_DIR");
+        common::finish(command.spawn().unwrap(), std::time::Instant::now())
+    };
+    let arguments = ["validate", "--kernel", "tiny", "--series", "linux:v6.12.3..topic"];
+    let ended = kvet(&[&arguments[..], &["--dry-run"]].concat());
+    said(&ended, 0, &["\"stages\""]);
+    assert!(home.join(".cache/kvet/budget").is_dir(), "it does not look as it did");
+    said(&kvet(&["clean", "--keep", "1GB"]), 0, &[]);
+}

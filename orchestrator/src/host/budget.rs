@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Fault;
 use crate::run::event::{Events, RunEvent};
 
+/// The folder of claims in a folder that has others, too.
+pub(crate) const FALLBACK: &str = "budget";
 /// Time between two tries.
 const POLL: Duration = Duration::from_millis(50);
 /// Time between two tries to look at the claims.
@@ -118,7 +120,7 @@ impl Budget {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
         let folder = match runtime.map(PathBuf::from) {
             Some(runtime) if runtime.is_dir() => runtime.join("kvet"),
-            _ => fallback.join("budget"),
+            _ => fallback.join(FALLBACK),
         };
         std::fs::create_dir_all(&folder)
             .map_err(|error| Fault::io(format!("make {}", folder.display()), &error))?;

@@ -228,8 +228,15 @@ fn mark(root: &Path) -> Result<(), Fault> {
                 },
             }
     };
+    // Where a user has no runtime folder, what his kvets share is here before any cache.
+    let shared = |entry: &std::fs::DirEntry| {
+        entry.file_name() == crate::host::budget::FALLBACK
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
     let empty = entries.into_iter().all(|entry| {
-        begun(&entry) || (links(&entry) && entry.file_name().to_str().is_some_and(known))
+        begun(&entry)
+            || shared(&entry)
+            || (links(&entry) && entry.file_name().to_str().is_some_and(known))
     });
     if !ours && !empty {
         return Err(Fault::plan("not a cache folder of kvet's, and not empty")
@@ -323,6 +330,17 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         std::fs::write(other.path().join(".tmpAbCdEf"), "my notes").unwrap();
         assert!(mark(other.path()).is_err());
+    }
+
+    #[test]
+    fn a_folder_with_nothing_but_the_users_claims_becomes_a_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("budget")).unwrap();
+        std::fs::write(folder.path().join("budget/lock"), "").unwrap();
+        Store::open(folder.path()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join("budget"), "1000 for the kitchen").unwrap();
+        assert!(Store::open(other.path()).is_err());
     }
 
     #[test]
