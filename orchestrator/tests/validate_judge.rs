@@ -16,7 +16,7 @@ use kvet::kernel::warning::{Identity, Warning};
 use kvet::plan::manifest::{Measure, SplatAllowance, VariantName};
 use kvet::plan::{PatchFile, Plan, Program, ProgramSource, Test};
 use kvet::run::event::Events;
-use kvet::run::folder::RunFolder;
+use kvet::run::folder::{RunFolder, read_result};
 use kvet::run::result::Environment;
 use kvet::transport::virtio::Sample;
 use kvet::validate::checkpatch::{Checked, Checkpatch, Findings};
@@ -192,10 +192,29 @@ fn a_change_that_nobody_declared_names_the_patch_that_brings_it() {
     );
 }
 
+/// What the cover letter says of the behaviour.
+fn letter(five: &Five, result: &ValidateResult) -> String {
+    let runs = five.case.folder.path().join("runs");
+    let run = read_result(&runs.join(&result.id).join("behaviour-microvm")).unwrap();
+    render::cover_letter(&run)
+}
+
 #[test]
 fn no_change_is_said_to_be_none() {
-    let result = five(&[StageCheck::Behaviour]).validate(observed([9; 6]));
+    let five = five(&[StageCheck::Behaviour]);
+    let result = five.validate(observed([9; 6]));
     found(&result, "behaviour", Outcome::Ok, None, "unchanged in 6 kernels");
+    assert!(letter(&five, &result).ends_with("\n  No observable behaviour changes.\n"));
+}
+
+#[test]
+fn a_cover_letter_says_nothing_of_what_was_not_seen() {
+    let five = five(&[StageCheck::Behaviour]);
+    let died = || halted(HaltReason::QemuDied { how: "signal: 9".into(), stderr: String::new() });
+    let result = five.validate(EVERY.into_iter().map(|name| (name, died())).collect());
+    found(&result, "behaviour", Outcome::Failed, None, "QEMU");
+    let letter = letter(&five, &result);
+    assert!(letter.ends_with("\n  Nothing was observed: no test has a result.\n"), "{letter}");
 }
 
 fn with_warning(names: &[VariantName], all: &[VariantName]) -> Vec<(VariantName, BootReport)> {
@@ -286,14 +305,51 @@ fn a_kernel_that_dies_with_the_series_only_is_its_fault_and_with_both_nobodys() 
     assert_eq!(result.exit_code, ExitCode::Kernel);
 
     let result = five(&[StageCheck::Boots]).validate(vec![(Base, dead()), (Patched, dead())]);
-    found(
-        &result,
-        "boots",
-        Outcome::Inconclusive,
-        None,
-        "have no result without the series either",
-    );
+    found(&result, "boots", Outcome::Inconclusive, None, "no result without the series");
     assert_eq!(result.exit_code, ExitCode::Inconclusive);
+}
+
+#[test]
+fn what_the_same_bytes_show_once_is_no_work_of_the_series() {
+    let mut five = five(&[StageCheck::Boots]);
+    five.case.build.images.insert(Patched, five.case.build.images[&Base].clone());
+    for seen in [warning(), halted(HaltReason::Reset)] {
+        let result = five.validate(vec![(Patched, seen), (Base, completed(&[("kicks", 9)]))]);
+        found(&result, "boots", Outcome::Ok, None, "it is the same kernel");
+        assert_eq!(check(&result, "boots").finding.details.len(), 1, "{result:#?}");
+        assert_eq!(result.exit_code, ExitCode::Acceptable);
+    }
+}
+
+#[test]
+fn beside_a_base_that_did_not_come_to_its_end_nothing_is_new() {
+    let infra = || halted(HaltReason::QemuDied { how: "signal: 9".into(), stderr: String::new() });
+    let reset = || halted(HaltReason::Reset);
+    let boots = |base| vec![(Patched, warning()), (Base, base)];
+    let told = |result: &ValidateResult, name: &str| {
+        let details = &check(result, name).finding.details;
+        let words = "WARNING in broken: whether it is new cannot be told";
+        assert!(details.iter().any(|line| line == words), "{result:#?}");
+    };
+    let result = five(&[StageCheck::Boots]).validate(boots(infra()));
+    found(&result, "boots", Outcome::Failed, None, "QEMU");
+    told(&result, "boots");
+    assert_eq!(result.exit_code, ExitCode::Infra);
+    let result = five(&[StageCheck::Boots]).validate(boots(reset()));
+    found(&result, "boots", Outcome::Inconclusive, None, "1 test has no result without the series");
+    told(&result, "boots");
+    // The same of a config in which every kernel is booted.
+    let every = |base| {
+        let rest = EVERY.into_iter().skip(1).map(|name| (name, warning()));
+        std::iter::once((Base, base)).chain(rest).collect()
+    };
+    let result = five(&[StageCheck::Behaviour]).validate(every(infra()));
+    found(&result, "behaviour", Outcome::Failed, None, "QEMU");
+    told(&result, "behaviour");
+    assert_eq!(result.exit_code, ExitCode::Infra);
+    let result = five(&[StageCheck::Behaviour]).validate(every(reset()));
+    found(&result, "behaviour", Outcome::Inconclusive, None, "1 test has no result");
+    told(&result, "behaviour");
 }
 
 #[test]

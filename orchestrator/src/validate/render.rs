@@ -187,9 +187,17 @@ pub fn cover_letter(behaviour: &RunResult) -> String {
     let Some(cell) = behaviour.cells.first() else { return String::new() };
     let source = cell.source.as_deref().unwrap_or(&cell.kernel);
     let mut out = format!("For the cover letter, as observed on {}:\n\n", escape(source));
-    if lines.is_empty() {
+    let tests = || behaviour.cells.iter().flat_map(|cell| &cell.tests);
+    let seen = tests().filter(|test| test.behaviour.is_some()).count();
+    let all = tests().count();
+    let same = behaviour.cells.iter().all(|cell| cell.identical);
+    if seen == 0 && !same {
+        out.push_str("  Nothing was observed: no test has a result.\n");
+    } else if lines.is_empty() {
         out.push_str("  No observable behaviour changes.\n");
-        return out;
+    }
+    if (1..all).contains(&seen) {
+        let _ = writeln!(out, "  Of {all} tests, {seen} have a result.");
     }
     let beyond = lines.len().saturating_sub(MAX_CHANGES);
     for line in lines.into_iter().take(MAX_CHANGES) {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use kvet_records::Value;
 
-use super::{MAX_LINES, faults, of_variant, skipped_words, skips};
+use super::{
+    MAX_LINES, faults, has_whole_base, new_splats, of_variant, skipped_words, skips, unfinished,
+};
 use crate::compare::behaviour::{Row, Verdict};
-use crate::compare::splats::SplatVerdict;
-use crate::fault::{ExitCode, Fault, escape};
+use crate::fault::{ExitCode, escape};
 use crate::plan::manifest::VariantName;
 use crate::run::result::{CellResult, RunResult};
 use crate::validate::prefix::at_patch;
@@ -29,11 +30,8 @@ pub fn behaviour(result: &RunResult, subjects: &[String]) -> Finding {
     let mut wrong: Vec<(usize, String)> = Vec::new();
     let mut good: BTreeMap<usize, usize> = BTreeMap::new();
     for cell in &result.cells {
-        for row in cell
-            .splats
-            .iter()
-            .filter(|row| row.verdict == SplatVerdict::New && row.allowed.is_none())
-        {
+        let seen = if has_whole_base(cell) { new_splats(cell) } else { Vec::new() };
+        for row in seen {
             let first = row.variants.iter().map(|name| name.patches(total)).min().unwrap_or(total);
             wrong.push((
                 first,
@@ -85,14 +83,9 @@ pub fn behaviour(result: &RunResult, subjects: &[String]) -> Finding {
         let lines = wrong.into_iter().skip(1).map(|(_, line)| line).take(MAX_LINES);
         return Finding::failed(code, words + &and).with(lines.collect::<Vec<_>>()).at_patch(patch);
     }
-    let faults: Vec<&Fault> =
-        result.cells.iter().flat_map(|cell| &cell.tests).flat_map(|test| &test.faults).collect();
-    if let Some(fault) = faults.first() {
-        return Finding::inconclusive(format!(
-            "{} tests have no result without the series either",
-            faults.len()
-        ))
-        .with([fault.what.clone()]);
+    let tests = || result.cells.iter().flat_map(|cell| &cell.tests);
+    if tests().any(|test| !test.faults.is_empty()) {
+        return unfinished(result);
     }
     if !result.unchecked.is_empty() {
         return Finding::inconclusive(format!("not checked: {}", result.unchecked[0]))

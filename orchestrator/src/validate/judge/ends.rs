@@ -47,6 +47,10 @@ fn join(patched: &mut CellResult, base: CellResult) {
         patched.tests.clear();
         return;
     }
+    let mut images = patched.variants.values().map(|one| &one.image_sha256);
+    // The same bytes: what only one of them shows, the other can show, too.
+    patched.identical =
+        images.next().is_some_and(|first| images.len() > 0 && images.all(|image| image == first));
     let mut of_base = base.splats;
     for row in &mut patched.splats {
         let before = of_base.len();

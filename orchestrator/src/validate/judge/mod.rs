@@ -8,7 +8,7 @@ mod performance;
 use super::prefix::at_patch;
 use super::result::Finding;
 use crate::compare::metrics::MetricResult;
-use crate::compare::splats::SplatVerdict;
+use crate::compare::splats::{SplatRow, SplatVerdict};
 use crate::fault::{Blame, ExitCode, Fault, escape};
 use crate::kernel::series::Trees;
 use crate::plan::manifest::VariantName;
@@ -248,12 +248,9 @@ fn warnings(cell: &CellResult, subjects: &[String]) -> Option<Finding> {
 #[must_use]
 pub fn symptoms(result: &RunResult) -> Vec<Symptom> {
     let mut out = Vec::new();
-    for cell in &result.cells {
-        let new = cell
-            .splats
-            .iter()
-            .filter(|row| row.verdict == SplatVerdict::New && row.allowed.is_none());
-        for row in new {
+    for cell in result.cells.iter().filter(|cell| !cell.identical) {
+        let seen = if has_whole_base(cell) { new_splats(cell) } else { Vec::new() };
+        for row in seen {
             let known = |one: &Symptom| matches!(one, Symptom::Splat { fingerprint, .. } if *fingerprint == row.splat.fingerprint);
             // One guest is enough to look for it.
             if !out.iter().any(known) {
@@ -278,6 +275,25 @@ pub fn symptoms(result: &RunResult) -> Vec<Symptom> {
     out
 }
 
+/// Whether base came to the end of every test, so that what it did not show is not in it.
+fn has_whole_base(cell: &CellResult) -> bool {
+    cell.tests.iter().all(|test| of_variant(test, VariantName::Base).is_none())
+}
+
+/// What patched showed and base did not.
+fn new_splats(cell: &CellResult) -> Vec<&SplatRow> {
+    let new = |row: &&SplatRow| row.verdict == SplatVerdict::New && row.allowed.is_none();
+    cell.splats.iter().filter(new).collect()
+}
+
+/// Of new splats beside a base that did not come to its end.
+fn untold(result: &RunResult) -> impl Iterator<Item = String> {
+    let cells = result.cells.iter().filter(|cell| cell.identical || !has_whole_base(cell));
+    cells
+        .flat_map(new_splats)
+        .map(|row| format!("{}: whether it is new cannot be told", escape(&row.splat.title)))
+}
+
 /// The fault of a variant's boot, whose task begins with the variant's name.
 fn of_variant(test: &TestResult, variant: VariantName) -> Option<&Fault> {
     let name = variant.to_string();
@@ -292,24 +308,19 @@ pub fn boots(result: &RunResult) -> Finding {
     {
         return finding;
     }
-    if !result.cells.is_empty() && result.cells.iter().all(|cell| cell.identical) {
-        return Finding::ok(
-            "without and with the series it is the same kernel, so nothing was booted",
-        );
-    }
     let tests = || result.cells.iter().flat_map(|cell| &cell.tests);
     let without: Vec<&Fault> = tests().flat_map(|test| &test.faults).collect();
+    if !result.cells.is_empty() && result.cells.iter().all(|cell| cell.identical) {
+        // What patched showed when it was booted alone is told, whoever else would show it.
+        let seen = result.cells.iter().flat_map(|cell| &cell.splats);
+        let seen = seen.map(|row| escape(&row.splat.title));
+        let seen = seen.chain(without.iter().map(|fault| fault.what.clone()));
+        let booted = if tests().next().is_none() { ", so nothing was booted" } else { "" };
+        return Finding::ok(format!("without and with the series it is the same kernel{booted}"))
+            .with(seen.take(MAX_LINES).collect::<Vec<_>>());
+    }
     if !without.is_empty() {
-        let unfinished = tests().filter(|test| !test.faults.is_empty()).count();
-        let ours = without.iter().any(|fault| is_ours(fault.blame));
-        let lines = without.iter().map(|fault| fault.what.clone()).take(MAX_LINES);
-        return match ours {
-            true => faults(without.iter().copied()).unwrap_or_else(|| Finding::inconclusive("")),
-            false => Finding::inconclusive(format!(
-                "{unfinished} tests have no result without the series either"
-            ))
-            .with(lines.collect::<Vec<_>>()),
-        };
+        return unfinished(result);
     }
     let mut words = format!("{}, no new splats", counted(tests().count(), "test"));
     let (both, gone) = splat_counts(result);
@@ -320,6 +331,25 @@ pub fn boots(result: &RunResult) -> Finding {
         words.push_str(&format!(", {gone} gone"));
     }
     Finding::ok(words + &skipped_words(result)).with(skips(result))
+}
+
+/// Of tests that did not come to an end, where the series is not to blame.
+fn unfinished(result: &RunResult) -> Finding {
+    let tests = || result.cells.iter().flat_map(|cell| &cell.tests);
+    let all = || tests().flat_map(|test| &test.faults);
+    let finding = match all().any(|fault| is_ours(fault.blame)) {
+        true => faults(all()),
+        false => {
+            let count = tests().filter(|test| !test.faults.is_empty()).count();
+            let have = if count == 1 { "has" } else { "have" };
+            let words = counted(count, "test");
+            Some(
+                Finding::inconclusive(format!("{words} {have} no result without the series"))
+                    .with(all().map(|fault| fault.what.clone()).take(MAX_LINES)),
+            )
+        }
+    };
+    finding.unwrap_or_else(|| Finding::inconclusive("")).with(untold(result).take(MAX_LINES))
 }
 
 fn splat_counts(result: &RunResult) -> (usize, usize) {
