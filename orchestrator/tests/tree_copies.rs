@@ -147,3 +147,43 @@ fn what_a_series_runs_of_its_own_gets_into_no_tree_of_others() {
     assert_eq!(steps[1], 2);
     assert_eq!(tree_with(&cache, "left-behind").len(), 2);
 }
+
+#[test]
+fn what_the_other_config_left_behind_is_not_the_series_fault() {
+    let tiny = tiny();
+    tiny.git(&["checkout", "--quiet", "master"]);
+    // A config that leaves a file, and another that cannot do with it.
+    let prepare =
+        "prepare:\n\t@if grep -q DEEP .config; then touch left; else test ! -e left; fi\n";
+    tiny.change("Makefile", "prepare:\n\t@:\n", prepare);
+    tiny.commit("make: leave something behind");
+    tiny.git(&["tag", "--force", "v6.12.3"]);
+    tiny.git(&["checkout", "--quiet", "-b", "other"]);
+    tiny.change("mm/a.c", "return x + 2;", "return x + 20;");
+    tiny.commit("mm: twenty for two");
+    std::fs::remove_dir_all(tiny.path("patches/mine")).unwrap();
+    tiny.folder("mine", "other", "");
+    let cache = tiny.path("cache");
+    build(&tiny, "mine", "deep", &cache);
+    let (plain, steps) = build(&tiny, "mine", "plain", &cache);
+    assert_eq!(steps, [4, 2], "from nothing, and then as ever");
+    assert_eq!(tree_with(&cache, "left").len(), 1);
+    assert_eq!(plain, build(&tiny, "mine", "plain", &tiny.path("alone")).0);
+}
+
+#[test]
+fn a_kernel_that_does_not_list_what_it_links_is_no_beginning() {
+    let tiny = tiny();
+    tiny.git(&["checkout", "--quiet", "master"]);
+    tiny.change("Makefile", "rm -f vmlinux.a && ar rcT vmlinux.a $(OBJECTS)", ":");
+    tiny.commit("make: list nothing");
+    tiny.git(&["tag", "--force", "v6.12.3"]);
+    tiny.git(&["checkout", "--quiet", "-b", "other"]);
+    tiny.change("mm/a.c", "return x + 2;", "return x + 20;");
+    tiny.commit("mm: twenty for two");
+    std::fs::remove_dir_all(tiny.path("patches/mine")).unwrap();
+    tiny.folder("mine", "other", "");
+    let cache = tiny.path("cache");
+    build(&tiny, "mine", "plain", &cache);
+    assert_eq!(build(&tiny, "mine", "deep", &cache).1, [4, 2]);
+}

@@ -24,6 +24,7 @@ prepare:
 \t@gcc -O1 -Wall -c -o $@ $<
 vmlinux: $(OBJECTS)
 \t@echo '  LD      $@'
+\t@rm -f vmlinux.a && ar rcT vmlinux.a $(OBJECTS)
 \t@cat $^ > $@
 bzImage: vmlinux
 \t@mkdir -p arch/x86/boot
@@ -65,7 +66,7 @@ impl Tiny {
         tiny.write("linux/mm/a.c", A);
         tiny.write("linux/mm/b.c", B);
         tiny.write("linux/init/main.c", MAIN);
-        tiny.write("linux/.gitignore", "*.o\n.config\n/vmlinux\n");
+        tiny.write("linux/.gitignore", "*.o\n*.a\n.config\n/vmlinux\n");
         tiny.git(&["init", "--quiet", "--initial-branch=master"]);
         tiny.commit("linux 6.12.3");
         tiny.git(&["tag", "v6.12.3"]);

@@ -27,7 +27,7 @@ use crate::plan::Config;
 use crate::run::event::{Events, RunEvent};
 use crate::store::{Store, key, touch};
 pub use record::{Heard, Record};
-use tree::BuildTree;
+use tree::{Begin, BuildTree};
 
 /// Changes to how images are built change this.
 const RECIPE: &str = "build/2";
@@ -143,8 +143,19 @@ impl Builder {
             return Ok(image);
         }
         self.events.send(&RunEvent::BuildStarted { task: request.task.clone() });
-        let mut tree = BuildTree::open(self, request, &config, &compiler).await?;
-        let built = tree.build(&key, &config, &compiler).await;
+        let open = |begin| BuildTree::open(self, request, &config, &compiler, begin);
+        let mut tree = open(Begin::AsCopy).await?;
+        let mut built = tree.build(&key, &config, &compiler).await;
+        if let Err(fault) = &built
+            && tree.is_suspect(fault)
+        {
+            drop(tree);
+            self.events.note(format!(
+                "{}: does not build in a copy of another config's tree; once more from nothing",
+                request.task
+            ));
+            built = open(Begin::FromNothing).await?.build(&key, &config, &compiler).await;
+        }
         match &built {
             Ok(image) => self.finished(request, image, false),
             Err(_) => self.events.send(&RunEvent::BuildFailed { task: request.task.clone() }),

@@ -81,6 +81,12 @@ impl Record {
         self.linked = now;
     }
 
+    /// Whether it knows what the last build linked.
+    #[must_use]
+    pub fn has_list(&self) -> bool {
+        !self.linked.is_empty()
+    }
+
     /// All warnings, each once: a header's warning comes from many objects.
     #[must_use]
     pub fn warnings(&self) -> Vec<Warning> {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::record::Record;
 use crate::fault::Fault;
 use crate::host::process::{check, command};
 use crate::kernel::git;
@@ -91,7 +92,12 @@ impl Seed {
         let lock = store.try_lock("trees", tree)?;
         let file = |rest: &str| store.path("trees", &format!("{tree}{rest}"));
         let (folder, record) = (file(""), file(".warnings.json"));
-        if !file(".ready").exists() || file(".building").exists() || !record.exists() {
+        if !file(".ready").exists() || file(".building").exists() {
+            return None;
+        }
+        // Without a list of what was linked nobody could tell which warnings are of
+        // objects that the other config does not have.
+        if !Record::read(&record)?.has_list() {
             return None;
         }
         let mut ask = git::git(&folder.join(".git"));

@@ -43,6 +43,18 @@ const MAX_RELEASE: usize = 128;
 /// What `make` is asked for.
 const TARGETS: [&str; 2] = [x86_64::MAKE_TARGET, "vmlinux"];
 
+/// What the file says that a tree is whole by.
+const COPIED: &[u8] = b"a copy";
+
+/// How a tree begins that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// As a copy of another config's, where there is one.
+    AsCopy,
+    /// As a checkout.
+    FromNothing,
+}
+
 /// The tree of one (source, config, compiler), locked.
 pub(super) struct BuildTree<'a> {
     builder: &'a Builder,
@@ -57,11 +69,14 @@ pub(super) struct BuildTree<'a> {
     configured: PathBuf,
     /// What else has to be as it was for that `.config` to hold.
     configured_for: String,
-    /// Exists while the tree is whole.
+    /// Exists while the tree is whole; says [`COPIED`] until the first build of a copy
+    /// has ended well.
     ready: PathBuf,
     /// The variant changes what a build runs.
     fenced: bool,
     first: bool,
+    /// It is a copy of another in which nothing was built yet.
+    copied: bool,
     session: Session,
     /// What earlier builds like this one took.
     estimate: Estimate,
@@ -74,6 +89,7 @@ impl<'a> BuildTree<'a> {
         request: &'a BuildRequest,
         config: &Request,
         compiler: &str,
+        begin: Begin,
     ) -> Result<Self, Fault> {
         let runs = what_runs(&request.source, &request.tree).await?;
         let sharing = request.source.sharing;
@@ -122,6 +138,7 @@ impl<'a> BuildTree<'a> {
         // Trees that go from one revision or config to another are no beginning for others.
         let kin = Kin { family: own.clone(), config: text.clone() };
         let kin = (sharing == Sharing::Variants).then_some(kin);
+        let mut copied = std::fs::read(&ready).is_ok_and(|text| text == COPIED);
         if first {
             // A checkout that was cut short is not worth repairing.
             remove(&folder)?;
@@ -130,17 +147,18 @@ impl<'a> BuildTree<'a> {
             let (store, source) = (&builder.store, &request.source);
             // What runs nothing of its own is no danger to what does; never the reverse.
             let families = [own, family("")];
-            let seed = match sharing {
-                Sharing::Variants | Sharing::Configs => {
+            let seed = match (begin, sharing) {
+                (Begin::AsCopy, Sharing::Variants | Sharing::Configs) => {
                     Seed::nearest(store, &families, &text).await
                 }
-                Sharing::Revisions => None,
+                (Begin::FromNothing, _) | (_, Sharing::Revisions) => None,
             };
-            let planted = match &seed {
-                Some(seed) => seed.plant(source, &folder, &record, store, &builder.events).await,
-                None => Err(Fault::infra("no tree to begin with")),
-            };
-            if planted.is_err() {
+            if let Some(seed) = seed {
+                let planting = seed.plant(source, &folder, &record, store, &builder.events);
+                let planted = builder.stop.run_until_cancelled(planting).await;
+                copied = planted.ok_or_else(Fault::interrupted)?.is_ok();
+            }
+            if !copied {
                 remove(&folder)?;
                 // git reads what it has noted of all worktrees while it makes one, and
                 // takes it ill when another is half made.
@@ -150,7 +168,7 @@ impl<'a> BuildTree<'a> {
                 // Before the first build nothing was said; without a record it is not known.
                 Record::default().write(&record)?;
             }
-            write_atomically(&ready, b"")?;
+            write_atomically(&ready, if copied { COPIED } else { b"" })?;
         }
         if let Some(kin) = kin {
             kin.write(&Kin::file(&builder.store, &name))?;
@@ -162,7 +180,11 @@ impl<'a> BuildTree<'a> {
         let cache = compiler_cache(&builder.store, &[compiler_program], fenced);
         let (store, jobs) = (&builder.store, builder.jobs);
         let session = builder.sandbox.session(store, &folder, &programs, cache, jobs)?;
-        let extent = if first { "all" } else { "changes" };
+        let extent = match (first, copied) {
+            (true, true) => "differences",
+            (true, false) => "all",
+            (false, _) => "changes",
+        };
         let jobs = builder.jobs.to_string();
         let kind = [request.config.base.key(), &text, compiler, &jobs, extent];
         let estimate = Estimate::read(&builder.store, &key(kind.map(str::as_bytes)));
@@ -177,6 +199,7 @@ impl<'a> BuildTree<'a> {
             ready,
             fenced,
             first,
+            copied,
             session,
             estimate,
             _lock: lock,
@@ -184,6 +207,18 @@ impl<'a> BuildTree<'a> {
         tree.discard_damaged().await?;
         tree.checkout().await?;
         Ok(tree)
+    }
+
+    /// Whether what another config has left in it may be why it does not build. The tree
+    /// is then made anew.
+    pub(super) fn is_suspect(&self, fault: &Fault) -> bool {
+        let suspect = self.copied
+            && matches!(fault.blame, Blame::Series | Blame::Infra)
+            && !self.builder.stop.is_cancelled();
+        if suspect {
+            let _ = std::fs::remove_file(&self.ready);
+        }
+        suspect
     }
 
     /// A build that was killed may have left half an object with a fresh time
@@ -267,6 +302,9 @@ impl<'a> BuildTree<'a> {
             stored: false,
         };
         let image = self.publish(image).await?;
+        if self.copied {
+            write_atomically(&self.ready, b"")?;
+        }
         self.estimate.clone().learn(image.seconds);
         let _ = std::fs::remove_file(&self.marker);
         Ok(image)
