@@ -137,8 +137,7 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
 
     /// Checks that are not made are not forgotten.
     fn skip_rest(&self, result: &mut ValidateResult, why: &str) {
-        let planned = self.planned();
-        for (name, config) in planned.iter().cloned() {
+        for (name, config) in self.planned() {
             let made = |check: &Check| check.name == name && check.config == config;
             if !result.checks.iter().any(made) {
                 result.checks.push(Check {
@@ -150,10 +149,15 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
                 });
             }
         }
-        let is = |check: &Check, (name, config): &(&str, Option<String>)| {
-            check.name == *name && check.config == *config
-        };
-        result.checks.sort_by_key(|check| planned.iter().position(|one| is(check, one)));
+        self.sort(&mut result.checks);
+    }
+
+    /// Brings checks into the order of the table, whichever was made first.
+    fn sort(&self, checks: &mut [Check]) {
+        let planned = self.planned();
+        checks.sort_by_key(|check| {
+            planned.iter().position(|(name, config)| check.name == *name && check.config == *config)
+        });
     }
 
     /// Every check there is, in its order.
@@ -207,7 +211,8 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             Ok((_, trees)) if trees.unchanged => Some("the series changes no file"),
             Ok(_) => None,
             Err(fault) if fault.nothing_to_do => Some("there is nothing to check"),
-            Err(_) => Some("the series does not apply"),
+            Err(fault) if fault.blame == Blame::Series => Some("the series does not apply"),
+            Err(_) => Some("there is no source to apply the series to"),
         };
         self.take(result, "applies", None, began, Ok(finding), Vec::new())?;
         if let Some(why) = over {
@@ -297,6 +302,7 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
             estimate.learn(check.seconds.ceil() as u32);
         }
         result.checks.push(check);
+        self.sort(&mut result.checks);
         result.settle();
         self.tell_left(&result.checks);
         // After every check: nothing that was found is lost later.

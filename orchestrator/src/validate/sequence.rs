@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The checks of all configs. They are taken in the table's order, each as soon as it is
-//! made; on a host with CPUs for the guests of several configs, those are checked side by
-//! side. Kernels are built one after another everywhere: a build uses every CPU, and the
-//! tree of the next config begins as a copy of the one before.
+//! The checks of all configs. On a host with CPUs for the guests of several configs, those
+//! are checked side by side, and each check is taken as soon as it is made. Kernels are
+//! built one after another everywhere: a build uses every CPU, and the tree of the next
+//! config begins as a copy of the one before.
 
 use std::time::Instant;
 
@@ -44,8 +44,10 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         absent: &[String],
     ) -> Result<(), Stop> {
         let shared = Shared { turn: Mutex::new(()), absent };
-        let (done, mut made): (Vec<_>, Vec<_>) = stages.iter().map(|_| unbounded_channel()).unzip();
-        let making = stream::iter(stages.iter().zip(done))
+        let (done, mut made) = unbounded_channel();
+        // Gone with the last config, so that there is an end to what is taken.
+        let making = stream::iter(stages)
+            .map(move |stage| (stage, done.clone()))
             .for_each_concurrent(self.at_once, |(stage, done)| self.stage(stage, &shared, done));
         let taking = async {
             let taken = self.take_all(result, &mut made).await;
@@ -62,22 +64,20 @@ impl<B: Build, V: Boot, C: Checkpatch> Driver<'_, B, V, C> {
         taken
     }
 
-    /// Takes what is made, config by config.
+    /// Takes what is made, as long as something is.
     async fn take_all(
         &self,
         result: &mut ValidateResult,
-        made: &mut [UnboundedReceiver<Made<'_>>],
+        made: &mut UnboundedReceiver<Made<'_>>,
     ) -> Result<(), Stop> {
         let mut since = Instant::now();
-        for made in made {
-            while let Some(one) = made.recv().await {
-                let (name, config) = (name(one.check), Some(one.stage.config.as_str()));
-                // Of checks side by side, each has the time that it took longer than those
-                // before it: together they are the time that all of them took.
-                let began = one.began.max(since);
-                self.take(result, name, config, began, one.found, one.runs)?;
-                since = Instant::now();
-            }
+        while let Some(one) = made.recv().await {
+            let (name, config) = (name(one.check), Some(one.stage.config.as_str()));
+            // Of checks side by side, each has the time since the one before it ended:
+            // together they are the time that all of them took.
+            let began = one.began.max(since);
+            self.take(result, name, config, began, one.found, one.runs)?;
+            since = Instant::now();
         }
         Ok(())
     }
