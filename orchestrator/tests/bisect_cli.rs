@@ -290,7 +290,10 @@ fn mistakes_are_named_with_what_to_do() {
     );
     wrong(&["--good", "good", "--bad", "--build", "--build"], &["--bad"]);
     wrong(&["--good", "master", "--bad", "good", "--build"], &["ancestor", "exchange the ends"]);
-    wrong(&["--good", "master", "--bad", "master", "--build"], &["or the same"]);
+    wrong(
+        &["--good", "master", "--bad", "master", "--build"],
+        &["both ends are", "an older commit"],
+    );
     wrong(&["--build"], &["nothing to search", "--good"]);
     wrong(&["--good", "good", "--bad", "master"], &["--observation"]);
     wrong(&["--good", "good", "--bad", "master", "--fail"], &["--test"]);
@@ -342,7 +345,7 @@ fn mistakes_are_named_with_what_to_do() {
     let good_is_bad = ["--good", "master~1", "--bad", "master", "--build"];
     said(&bisect(&tiny, &good_is_bad), 6, &["the good end is bad", "name an older good end"]);
     let bad_is_good = ["--good", "good", "--bad", "good~0^{commit}", "--build"];
-    wrong(&bad_is_good, &["or the same"]);
+    wrong(&bad_is_good, &["both ends are"]);
     said(
         &bisect(&tiny, &["--good", "v6.12.3", "--bad", "good", "--build"]),
         6,

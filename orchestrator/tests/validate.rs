@@ -334,6 +334,34 @@ fn a_series_comes_from_standard_input() {
 }
 
 #[test]
+fn a_run_does_not_go_on_with_another_revision() {
+    let tiny = tiny();
+    tiny.change("mm/b.c", "return x + 4;", "return x + 40;");
+    tiny.commit("mm: forty for four");
+    tiny.git(&["checkout", "--quiet", "master"]);
+    let arguments = ["validate", "--kernel", "linux", "--series", "linux:v6.12.3..topic"];
+    said(&tiny.kvet(&arguments), 0, &[]);
+    let run = std::fs::canonicalize(tiny.path("kvet-runs/latest")).unwrap();
+    let again = [&arguments[..], &["--resume", run.to_str().unwrap()]].concat();
+    said(&tiny.kvet(&again), 0, &["2 from the store"]);
+    let before = result(&tiny);
+    tiny.change("mm/a.c", "return x + 2;", "return x + 20;");
+    tiny.commit("mm: twenty for two");
+    said(&tiny.kvet(&again), 2, &["is now", "REPOSITORY@REV"]);
+    assert_eq!(result(&tiny), before);
+}
+
+#[test]
+fn what_there_is_nothing_to_check_for_is_said() {
+    let tiny = tiny();
+    tiny.git(&["commit", "--quiet", "--allow-empty", "--message", "mm: nothing"]);
+    said(&validate(&tiny, &[]), 6, &["the series changes no file"]);
+    let wanted = ["validate", "--kernel", "linux@nosuch", "--series", "linux:v6.12.3..topic"];
+    let ended = tiny.kvet(&wanted);
+    said(&ended, 2, &["no commit \"nosuch\"", "no source to apply the series to"]);
+}
+
+#[test]
 fn what_only_looks_leaves_the_cache_folder_usable() {
     let tiny = tiny();
     tiny.change("mm/b.c", "return x + 4;", "return x + 40;");

@@ -114,9 +114,13 @@ impl History {
         for good in goods {
             let at = place(good).ok_or_else(|| missing(good))?;
             let below = reached(&parents, at);
+            if at == tip {
+                return Err(Fault::plan(format!("both ends are {good}"))
+                    .help("name an older commit, which is good"));
+            }
             if below[tip] {
                 return Err(Fault::plan(format!(
-                    "the bad end {bad} is an ancestor of the good end {good}, or the same"
+                    "the bad end {bad} is an ancestor of the good end {good}"
                 ))
                 .help(
                     "exchange the ends; to find what fixed something, call the fixed state bad",
@@ -413,7 +417,7 @@ mod tests {
     fn ends_that_make_no_sense_are_refused() {
         let what = |result: Result<History, Fault>| result.unwrap_err().what;
         assert!(what(graph(&["a", "b a"], "a", &["b"])).contains("ancestor of the good end b"));
-        assert!(what(graph(&["a", "b a"], "b", &["b"])).contains("or the same"));
+        assert!(what(graph(&["a", "b a"], "b", &["b"])).contains("both ends are b"));
         assert!(what(graph(&["a", "b a"], "b", &["z"])).contains("does not hold its end z"));
         assert!(what(graph(&["a", "a"], "a", &["a"])).contains("twice"));
         assert!(what(graph(&["a b", "b a"], "a", &["b"])).contains("own ancestor"));

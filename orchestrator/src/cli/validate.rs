@@ -14,6 +14,7 @@ use crate::report::json;
 use crate::run::folder::{RunFolder, read_result};
 use crate::run::host::{Booter, environment, find_qemu};
 use crate::run::journal;
+use crate::run::pipeline::Build;
 use crate::validate::result::ValidateResult;
 use crate::validate::stages::{Request, Validation, prepare};
 use crate::validate::{self, Driver, render, table};
@@ -62,9 +63,10 @@ impl Cli {
     ) -> Result<ExitCode, Fault> {
         let qemu = find_qemu()?;
         let (store, budget) = (self.global.store()?, self.global.budget()?);
+        let mut before = None;
         let folder = match wanted.resume {
             Some(run) => {
-                validate::read(run)?;
+                before = validate::read(run)?.source;
                 journal::check_value(run, validation)?;
                 RunFolder::reopen(run)?
             }
@@ -78,6 +80,15 @@ impl Cli {
         // Of its own, so that the last check can end what is made beside it.
         let stop = self.signals.stop()?.child_token();
         let builder = self.builder(&store, &budget, &events, &stop).await?;
+        if let Some(before) = before
+            && let Ok((source, _)) = builder.prepare(&validation.cell).await
+            && source.origin != before
+        {
+            let what = format!("it is of {before}, and {} is now {}", wanted.kernel, source.origin);
+            return Err(Fault::plan(what)
+                .at(folder.path().display())
+                .help("name the revision (--kernel REPOSITORY@REV), or begin without --resume"));
+        }
         let mut environment = environment(Some(&qemu)).await;
         environment.sandbox = Some(builder.sandbox.description());
         let machine = (qemu, environment.qemu.clone());

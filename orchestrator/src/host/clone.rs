@@ -27,6 +27,8 @@ pub fn git(git_dir: &Path) -> Command {
     for setting in ["core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat"] {
         git.args(["-c", setting]);
     }
+    // Of the file below, in front of what is to be said.
+    git.args(["-c", "advice.graftFileDeprecated=false"]);
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
     git.env("GIT_OPTIONAL_LOCKS", "0").env("GIT_NO_REPLACE_OBJECTS", "1");
     git.env("GIT_GRAFT_FILE", "/dev/null").env("GIT_ATTR_NOSYSTEM", "1");

@@ -90,7 +90,10 @@ impl Store {
         let path = root.join("locks/in-use");
         let in_use = File::create(&path)
             .and_then(|file| file.lock_shared().map(|()| file))
-            .map_err(|error| Fault::io(format!("lock {}", path.display()), &error))?;
+            .map_err(|error| {
+                Fault::io(format!("lock {}", path.display()), &error)
+                    .help("a cache is written to: give --cache-dir a folder where kvet may")
+            })?;
         let store = Self { root, in_use: Arc::new(in_use) };
         store.sweep();
         Ok(store)
