@@ -359,6 +359,8 @@ fn what_there_is_nothing_to_check_for_is_said() {
     let wanted = ["validate", "--kernel", "linux@nosuch", "--series", "linux:v6.12.3..topic"];
     let ended = tiny.kvet(&wanted);
     said(&ended, 2, &["no commit \"nosuch\"", "no source to apply the series to"]);
+    let ended = tiny.kvet(&["validate", "--kernel", "tiny", "--series", ""]);
+    said(&ended, 2, &["a value is required for '--series <INPUT>'"]);
 }
 
 #[test]

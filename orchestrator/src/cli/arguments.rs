@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
+use clap::builder::NonEmptyStringValueParser as NotEmpty;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::bisect::BisectArgs;
@@ -121,11 +122,11 @@ pub(super) enum Command {
     Validate {
         /// A name in kernels/, or a git repository; `PATH@REV` for another revision than
         /// its HEAD.
-        #[arg(long, value_name = "K")]
+        #[arg(long, value_name = "K", value_parser = NotEmpty::new())]
         kernel: String,
         /// The series: a name in patches/, a folder of patches, a patch file, an mbox, a
         /// maildir, `-` for mails on standard input, or commits as [REPOSITORY:]A..B.
-        #[arg(long, value_name = "INPUT")]
+        #[arg(long, value_name = "INPUT", value_parser = NotEmpty::new())]
         series: String,
         /// Run the tests of this plan in its guests, instead of choosing (may be
         /// repeated).
@@ -220,7 +221,7 @@ pub(super) struct InputArgs {
     /// Vet this series instead of the plan's: a name in patches/, a folder of
     /// patches, a patch file, an mbox, a maildir, `-` for mails on standard input, or
     /// commits as [REPOSITORY:]A..B (may be repeated).
-    #[arg(long, value_name = "INPUT")]
+    #[arg(long, value_name = "INPUT", value_parser = NotEmpty::new())]
     pub(super) series: Vec<String>,
     /// Take the uncommitted changes of a git source's work tree, too.
     #[arg(long)]
