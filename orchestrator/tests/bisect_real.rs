@@ -40,8 +40,9 @@ const SCRIPT: &str = "#!/bin/sh
 lines=0
 while read -r line; do lines=$((lines + 1)); done < /proc/version || exit 1
 [ $lines -gt 0 ] || exit 1
-echo 1..1
+echo 1..2
 if [ $lines = 1 ]; then echo 'ok 1 - one line'; else echo 'not ok 1 - one line'; fi
+if [ -e /proc/config.gz ]; then echo 'not ok 2 - no config'; else echo 'ok 2 - no config'; fi
 ";
 
 const PLAN: &str = "schema: kvet/plan/1
@@ -56,6 +57,13 @@ tests:
   - {name: khugepaged_cold, measure: [instructions], parameters: {memory: 8MiB, reads: 65536, advice: cold}}
 deadlines: {boot: 120s, test: 240s}
 ";
+
+/// Where symbols are taken from that a config may have or not: little to compile each.
+const KCONFIGS: [&str; 4] =
+    ["crypto/Kconfig", "fs/nls/Kconfig", "block/partitions/Kconfig", "drivers/hwmon/Kconfig"];
+/// What these need, and the guilty one with what it needs.
+const OPENED: [&str; 8] =
+    ["CRYPTO", "NLS", "PARTITION_ADVANCED", "HWMON", "I2C", "MODULES", "IKCONFIG", "IKCONFIG_PROC"];
 
 /// A kind of predicate: its arguments, and the change that is bad.
 struct Kind {
@@ -236,6 +244,61 @@ fn fresh_cache(folder: &Path) -> PathBuf {
     place
 }
 
+/// The `.config` of the plan's kernel, and the same with hundreds of symbols more.
+fn configs(project: &Project, history: &History) -> [String; 2] {
+    let ended = project.kvet(&["build", "real", "--variant", "base"]);
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let result = project.result();
+    let key = result["cells"][0]["variants"]["base"]["build"]["key"].as_str().unwrap();
+    let good = fs::read_to_string(cache().join("images").join(key).join("config")).unwrap();
+    let mut more: Vec<String> = OPENED.map(str::to_owned).into();
+    for file in KCONFIGS {
+        let text = git(&history.repository(), &["show", &format!("{}:{file}", history.base)]);
+        more.extend(
+            text.lines().filter_map(|line| line.strip_prefix("config ")).map(str::to_owned),
+        );
+    }
+    let is_more = |line: &str| {
+        let name = line.trim_start_matches("# ").trim_start_matches("CONFIG_");
+        let name = name.split(['=', ' ']).next().unwrap_or_default();
+        more.iter().any(|one| one == name)
+    };
+    let kept = good.lines().filter(|line| !is_more(line)).map(str::to_owned);
+    let set = more.iter().map(|name| format!("CONFIG_{name}=y"));
+    let bad: Vec<String> = kept.chain(set).collect();
+    [good, bad.join("\n") + "\n"]
+}
+
+#[test]
+fn the_symbol_that_adds_a_file_is_found_among_hundreds() {
+    let wanted = std::env::var("KVET_BISECT").unwrap_or_default();
+    if wanted != "all" && !wanted.split(',').any(|word| word == "config") {
+        println!("not run: KVET_BISECT=config runs it");
+        return;
+    }
+    let project = Project::new();
+    project.write("configs/plans/real.yaml", PLAN);
+    project.write("version.sh", SCRIPT);
+    let history = History::new();
+    let [good, bad] = configs(&project, &history);
+    project.write("good.config", &good);
+    project.write("bad.config", &bad);
+    let cache = fresh_cache(history.folder.path());
+    let mut arguments = vec!["bisect", "real", "--variant", "base", "-t", "version"];
+    arguments.extend(["--config-good", "good.config", "--config-bad", "bad.config"]);
+    arguments.extend(["--observation", "no_config"]);
+    let mut command = project.command(&arguments);
+    command.env("KVET_CACHE_DIR", &cache);
+    let ended = common::finish(command.spawn().unwrap(), std::time::Instant::now());
+    println!("{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.code, 0);
+    assert!(ended.stdout.contains("IKCONFIG_PROC: good"), "another symbol is named");
+    let text = fs::read(project.path().join("kvet-runs/latest/bisect.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let builds = record["builds"].as_u64().unwrap();
+    assert!(builds <= 12, "{builds} builds, those of the ends among them");
+}
+
 #[test]
 fn the_bad_change_among_64_is_found_by_each_kind_of_predicate() {
     let Some(wanted) = std::env::var_os("KVET_BISECT") else {
@@ -290,6 +353,6 @@ fn the_bad_change_among_64_is_found_by_each_kind_of_predicate() {
             }
         }
     }
-    assert!(ran > 0, "KVET_BISECT={wanted} names nothing");
+    assert!(ran > 0 || wanted == "config", "KVET_BISECT={wanted} names nothing");
     assert!(wrong.is_empty(), "not as it should be: {wrong:?}");
 }
