@@ -269,7 +269,13 @@ fn the_symbol_that_breaks_the_build_is_found_among_300() {
     said(
         &ended,
         0,
-        &["this symbol makes the difference", "S137: good not set, bad y", "300 symbols"],
+        &[
+            "this symbol makes the difference",
+            "S137: good not set, bad y",
+            "300 symbols",
+            "1 symbol not as in the good config: bad",
+            "not as in the good config: good",
+        ],
     );
     let builds = record(&tiny)["builds"].as_u64().unwrap();
     assert!(builds <= 12, "{builds} builds:\n{}", ended.stdout);

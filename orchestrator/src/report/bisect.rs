@@ -48,6 +48,9 @@ pub fn render(record: &Record) -> String {
         }
         Ended::Configs(outcome) => {
             let _ = writeln!(out, "{outcome}");
+            for side in record.bad.iter().chain(&record.before) {
+                push_side(&mut out, &named(side), side);
+            }
         }
     }
     for side in &record.skipped {
@@ -136,15 +139,7 @@ pub fn mail(record: &Record) -> Option<String> {
                 }
                 sure => format!("The result is noisy; the trials make this {sure}."),
             };
-            let searched = &record.searched;
-            wrap(
-                &mut out,
-                "",
-                &format!(
-                    "Searched: {searched}, with {}; bad is where {}. {} kernels were built and {} boots judged. {sure}",
-                    record.setting, record.predicate, record.builds, record.boots
-                ),
-            );
+            wrap(&mut out, "", &format!("{} {sure}", searched(record)));
             if !record.skipped.is_empty() {
                 out.push_str("\nNot tried:\n");
                 for side in &record.skipped {
@@ -153,34 +148,39 @@ pub fn mail(record: &Record) -> Option<String> {
                 }
             }
         }
-        Ended::Configs(ConfigOutcome::Found { changes, .. }) if !changes.is_empty() => {
+        Ended::Configs(outcome @ ConfigOutcome::Found { changes, .. }) if !changes.is_empty() => {
             let symbols: Vec<String> =
                 changes.iter().map(|change| format!("CONFIG_{}", escape(&change.symbol))).collect();
             let list = symbols.join(", ");
             let _ = writeln!(out, "{}\n", cut(&format!("Subject: bisected to: {list}")));
-            wrap(
-                &mut out,
-                "",
-                &format!(
-                    "Hello,\n\nwhether this holds depends on the kernel's config: {}. {} ({}).",
-                    record.predicate,
-                    record.ended_words(),
-                    record.setting
-                ),
-            );
+            wrap(&mut out, "", "Hello,\n\nwhat follows depends on the kernel's config:");
+            for line in outcome.to_string().lines() {
+                wrap(&mut out, "  ", line.trim_start());
+            }
+            for side in record.bad.iter().chain(&record.before) {
+                out.push('\n');
+                wrap(&mut out, "", &format!("{}, with {}:", capital(&side.word), named(side)));
+                shown(side).iter().for_each(|line| wrap(&mut out, "  ", line));
+            }
+            out.push('\n');
+            wrap(&mut out, "", &searched(record));
         }
         Ended::Changes(_) | Ended::Configs(_) => return None,
     }
     Some(out)
 }
 
-impl Record {
-    fn ended_words(&self) -> String {
-        match &self.ended {
-            Ended::Changes(outcome) => outcome.to_string(),
-            Ended::Configs(outcome) => outcome.to_string(),
-        }
-    }
+fn searched(record: &Record) -> String {
+    format!(
+        "Searched: {}, with {}; bad is where {}. {} kernels were built and {} boots judged.",
+        record.searched, record.setting, record.predicate, record.builds, record.boots
+    )
+}
+
+/// A word at the beginning of a sentence.
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// A line of at most [`COLUMNS`].
@@ -223,6 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::bisect::config::{Change, Part};
     use crate::bisect::history::Candidate;
     use crate::bisect::kernels::record::BISECTION_SCHEMA;
     use crate::fault::ExitCode;
@@ -271,6 +272,26 @@ mod tests {
     #[test]
     fn a_report_names_the_commit_and_both_sides() {
         insta::assert_snapshot!(render(&record("mm: khugepaged: wake up once more than before")));
+    }
+
+    #[test]
+    fn a_report_names_the_symbol_and_both_sides() {
+        let change = |symbol: &str, part| Change {
+            symbol: symbol.to_owned(),
+            good: None,
+            bad: Some("y".to_owned()),
+            part,
+        };
+        let mut found = record("");
+        found.ended = Ended::Configs(ConfigOutcome::Found {
+            changes: vec![change("PROC_MORE", Part::Guilty), change("MORE", Part::Enables)],
+            enough: true,
+            notes: Vec::new(),
+        });
+        found.searched = "300 symbols between good.config and bad.config".to_owned();
+        found.author = None;
+        found.skipped.clear();
+        insta::assert_snapshot!(render(&found));
     }
 
     proptest! {

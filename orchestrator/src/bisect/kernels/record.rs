@@ -13,6 +13,7 @@ use crate::bisect::log::Entry;
 use crate::bisect::outcome::Outcome;
 use crate::bisect::step::Finding;
 use crate::fault::{ExitCode, Fault};
+use crate::report::number::counted;
 
 /// `schema` of `bisect.json`.
 pub const BISECTION_SCHEMA: &str = "kvet/bisection/1";
@@ -157,6 +158,25 @@ pub fn config_cost(entries: &[ConfigEntry]) -> (u32, u32) {
     };
     let boots = steps().filter(|step| step.image.is_some() && !step.same).count();
     (u32::try_from(steps().count()).unwrap_or(u32::MAX), u32::try_from(boots).unwrap_or(u32::MAX))
+}
+
+/// The last bad and the last good config of a log: the nearest ones, since a search
+/// brings both sides together.
+#[must_use]
+pub fn config_sides(entries: &[ConfigEntry]) -> [Option<Side>; 2] {
+    [Finding::Bad, Finding::Good].map(|finding| {
+        let step = entries.iter().rev().find_map(|entry| match entry {
+            ConfigEntry::Trial(step) if step.finding == finding => Some(step),
+            _ => None,
+        })?;
+        let changed = counted(step.changed.len(), "symbol");
+        Some(Side {
+            candidate: Candidate::new(&step.config, format!("{changed} not as in the good config")),
+            word: finding.word().to_owned(),
+            evidence: step.evidence.clone(),
+            trials: 1,
+        })
+    })
 }
 
 /// What a log says of one candidate: its last trial, or that of the one whose image it

@@ -11,7 +11,9 @@ use crate::bisect::drive::{Cost, drive};
 use crate::bisect::git_log::git_log;
 use crate::bisect::history::{Candidate, History};
 use crate::bisect::kernels::range::{self, Commits, Range, short};
-use crate::bisect::kernels::record::{Ended, Record, Side, config_cost, cost, side, skipped};
+use crate::bisect::kernels::record::{
+    Ended, Record, Side, config_cost, config_sides, cost, side, skipped,
+};
 use crate::bisect::kernels::{ConfigKernels, Facts, Kernels, Lab, Origin, Prefixes, read_config};
 use crate::bisect::log::{Entry, Journal, LogFile, Start, replay};
 use crate::bisect::outcome::Outcome;
@@ -296,7 +298,9 @@ impl Request<'_> {
         let (builds, boots) = config_cost(&entries);
         let record = self.record(bench, searched, Ended::Configs(outcome));
         let (setting, work) = (self.setting(false)?, lab.work.borrow().clone());
-        Ok(Record { setting, builds, boots, work, ..record })
+        let [bad, before] = config_sides(&entries);
+        let before = before.into_iter().collect();
+        Ok(Record { setting, builds, boots, work, bad, before, ..record })
     }
 
     async fn narrow(
