@@ -148,21 +148,27 @@ fn what_a_series_runs_of_its_own_gets_into_no_tree_of_others() {
     assert_eq!(tree_with(&cache, "left-behind").len(), 2);
 }
 
-#[test]
-fn what_the_other_config_left_behind_is_not_the_series_fault() {
+/// The same with another makefile below the series.
+fn tiny_with(from: &str, to: &str) -> Tiny {
     let tiny = tiny();
     tiny.git(&["checkout", "--quiet", "master"]);
-    // A config that leaves a file, and another that cannot do with it.
-    let prepare =
-        "prepare:\n\t@if grep -q DEEP .config; then touch left; else test ! -e left; fi\n";
-    tiny.change("Makefile", "prepare:\n\t@:\n", prepare);
-    tiny.commit("make: leave something behind");
+    tiny.change("Makefile", from, to);
+    tiny.commit("make: do it in another way");
     tiny.git(&["tag", "--force", "v6.12.3"]);
     tiny.git(&["checkout", "--quiet", "-b", "other"]);
     tiny.change("mm/a.c", "return x + 2;", "return x + 20;");
     tiny.commit("mm: twenty for two");
-    std::fs::remove_dir_all(tiny.path("patches/mine")).unwrap();
+    fs::remove_dir_all(tiny.path("patches/mine")).unwrap();
     tiny.folder("mine", "other", "");
+    tiny
+}
+
+#[test]
+fn what_the_other_config_left_behind_is_not_the_series_fault() {
+    // A config that leaves a file, and another that cannot do with it.
+    let prepare =
+        "prepare:\n\t@if grep -q DEEP .config; then touch left; else test ! -e left; fi\n";
+    let tiny = tiny_with("prepare:\n\t@:\n", prepare);
     let cache = tiny.path("cache");
     build(&tiny, "mine", "deep", &cache);
     let (plain, steps) = build(&tiny, "mine", "plain", &cache);
@@ -173,16 +179,7 @@ fn what_the_other_config_left_behind_is_not_the_series_fault() {
 
 #[test]
 fn a_kernel_that_does_not_list_what_it_links_is_no_beginning() {
-    let tiny = tiny();
-    tiny.git(&["checkout", "--quiet", "master"]);
-    tiny.change("Makefile", "rm -f vmlinux.a && ar rcT vmlinux.a $(OBJECTS)", ":");
-    tiny.commit("make: list nothing");
-    tiny.git(&["tag", "--force", "v6.12.3"]);
-    tiny.git(&["checkout", "--quiet", "-b", "other"]);
-    tiny.change("mm/a.c", "return x + 2;", "return x + 20;");
-    tiny.commit("mm: twenty for two");
-    std::fs::remove_dir_all(tiny.path("patches/mine")).unwrap();
-    tiny.folder("mine", "other", "");
+    let tiny = tiny_with("rm -f vmlinux.a && ar rcT vmlinux.a $(OBJECTS)", ":");
     let cache = tiny.path("cache");
     build(&tiny, "mine", "plain", &cache);
     assert_eq!(build(&tiny, "mine", "deep", &cache).1, [4, 2]);
