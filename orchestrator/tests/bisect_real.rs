@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Searches in a repository of 64 real changes on top of 6.12, each kind of predicate with
 //! real builds and boots: how many there are, and how long it takes beside the sum of
-//! them. `KVET_BISECT=all` runs everything, `KVET_BISECT=splat,build-beset` some of it.
+//! them; and one in the symbols of two configs. `KVET_BISECT=all` runs everything,
+//! `KVET_BISECT=splat,build-beset,config` some of it.
 
 mod common;
 

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::case::{Case, completed, image, source, warning};
+use common::case::{Case, completed, image, source, trees, warning};
 use kvet::fault::{ExitCode, Fault};
 use kvet::guest::payload::Payload;
 use kvet::kernel::build::Image;
 use kvet::kernel::series::{Tree, Trees};
 use kvet::kernel::source::Source;
-use kvet::plan::manifest::VariantName::{self, Base, Patched};
+use kvet::plan::manifest::VariantName;
 use kvet::plan::{Cell, Config, PatchFile, Plan};
 use kvet::run::event::Events;
 use kvet::run::folder::RunFolder;
@@ -57,9 +57,7 @@ struct Host {
 
 impl Build for Host {
     async fn prepare(&self, _cell: &Cell) -> Result<(Source, Trees), Fault> {
-        let tree = |name: &str| Tree { commit: name.to_owned(), tree: name.to_owned() };
-        let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
-        Ok((source(), Trees { variants, ..Trees::default() }))
+        Ok((source(), trees()))
     }
 
     async fn build(

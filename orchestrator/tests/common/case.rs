@@ -42,6 +42,13 @@ pub fn source() -> Source {
     }
 }
 
+/// The trees of both ends.
+pub fn trees() -> Trees {
+    let tree = |name: &str| Tree { commit: name.to_owned(), tree: name.to_owned() };
+    let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
+    Trees { variants, ..Trees::default() }
+}
+
 /// An image that nobody built.
 pub fn image(key: &str, sha256: &str) -> Image {
     Image {
@@ -70,10 +77,7 @@ pub struct FakeBuild {
 
 impl Build for FakeBuild {
     async fn prepare(&self, _cell: &Cell) -> Result<(Source, Trees), Fault> {
-        let tree = |name: &str| Tree { commit: name.to_owned(), tree: name.to_owned() };
-        let source = source();
-        let variants = [(Base, tree("base")), (Patched, tree("patched"))].into();
-        Ok((source, Trees { variants, ..Trees::default() }))
+        Ok((source(), trees()))
     }
 
     async fn build(

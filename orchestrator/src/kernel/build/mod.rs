@@ -147,7 +147,7 @@ impl Builder {
         let mut tree = open(Begin::AsCopy).await?;
         let mut built = tree.build(&key, &config, &compiler).await;
         if let Err(fault) = &built
-            && tree.is_suspect(fault)
+            && tree.discard_copy(fault)
         {
             drop(tree);
             self.events.note(format!(

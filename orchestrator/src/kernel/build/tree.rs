@@ -209,9 +209,9 @@ impl<'a> BuildTree<'a> {
         Ok(tree)
     }
 
-    /// Whether what another config has left in it may be why it does not build. The tree
-    /// is then made anew.
-    pub(super) fn is_suspect(&self, fault: &Fault) -> bool {
+    /// Gives a copied tree up where what another config has left in it may be why it does
+    /// not build; whether that is so.
+    pub(super) fn discard_copy(&self, fault: &Fault) -> bool {
         let suspect = self.copied
             && matches!(fault.blame, Blame::Series | Blame::Infra)
             && !self.builder.stop.is_cancelled();

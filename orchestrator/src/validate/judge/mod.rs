@@ -288,7 +288,7 @@ fn new_splats(cell: &CellResult) -> Vec<&SplatRow> {
 
 /// Of new splats beside a base that did not come to its end.
 fn untold(result: &RunResult) -> impl Iterator<Item = String> {
-    let cells = result.cells.iter().filter(|cell| cell.identical || !has_whole_base(cell));
+    let cells = result.cells.iter().filter(|cell| !has_whole_base(cell));
     cells
         .flat_map(new_splats)
         .map(|row| format!("{}: whether it is new cannot be told", escape(&row.splat.title)))
